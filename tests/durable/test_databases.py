@@ -83,7 +83,7 @@ async def here(fleet: Fleet, tmp_path: Path) -> AsyncGenerator[Scene]:
 
 
 @requirement("R161", "R162")
-async def test_a_worker_that_is_cut_off_stops_and_loses_its_run(here: Scene, tmp_path: Path, postgres_server: Server):
+async def test_disconnected_worker_stops_and_loses_its_run(here: Scene, tmp_path: Path, postgres_server: Server):
     async with linked(tmp_path, postgres_server) as link:
         schema = here.fleet.where.partition("&schema=")[2]
         away = f"postgresql://postgres@/postgres?host={tmp_path}&port=5432&schema={schema}"
@@ -118,7 +118,7 @@ def faketime() -> str:
 
 
 @requirement("R161", "R162")
-async def test_clocks_that_differ_by_minutes_change_neither_leases_nor_timers(here: Scene, faketime: str):
+async def test_clock_differences_change_neither_leases_nor_timers(here: Scene, faketime: str):
     def shifted(by: str) -> dict[str, str]:
         return {"LD_PRELOAD": faketime, "FAKETIME": by, "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_NO_CACHE": "1"}
 

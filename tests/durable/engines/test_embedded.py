@@ -36,9 +36,7 @@ def dead_owner() -> str:
     return done.stdout.strip()
 
 
-async def test_a_process_that_drives_a_run_itself_has_a_claim_like_others(
-    fleet: Fleet, engine: EmbeddedEngine, store: SharedStore
-):
+async def test_process_executing_own_run_holds_claim(fleet: Fleet, engine: EmbeddedEngine, store: SharedStore):
     await talk(store)
     claim = await engine.claim(TASK)
     driven = Driven()
@@ -59,7 +57,7 @@ async def test_a_process_that_drives_a_run_itself_has_a_claim_like_others(
         await until_stats(engine, running=0, queued=0, waiting=0)
 
 
-async def test_a_conversation_that_does_not_exist_cannot_be_driven(engine: EmbeddedEngine, store: SharedStore):
+async def test_missing_conversation_cannot_be_executed(engine: EmbeddedEngine, store: SharedStore):
     await talk(store, "other")
     with pytest.raises(EngineError, match="'talk'"):
         await engine.enqueue(TASK)
@@ -67,7 +65,7 @@ async def test_a_conversation_that_does_not_exist_cannot_be_driven(engine: Embed
         await engine.claim(TASK)
 
 
-async def test_a_deleted_conversation_has_no_task(engine: EmbeddedEngine, store: SharedStore):
+async def test_deleted_conversation_has_no_task(engine: EmbeddedEngine, store: SharedStore):
     await talk(store)
     claim = await engine.claim(TASK)
     await store.delete("talk")
@@ -78,7 +76,7 @@ async def test_a_deleted_conversation_has_no_task(engine: EmbeddedEngine, store:
     await until_stats(engine, queued=1)
 
 
-async def test_a_token_is_greater_than_the_fence_of_another_engine(engine: EmbeddedEngine, store: SharedStore):
+async def test_token_is_greater_than_fence_of_another_engine(engine: EmbeddedEngine, store: SharedStore):
     await talk(store)
     fence = "fff00000-0000-7000-8000-000000000000"
     await store.fence("talk", fence)
@@ -87,7 +85,7 @@ async def test_a_token_is_greater_than_the_fence_of_another_engine(engine: Embed
     await store.fence("talk", claim.token)
 
 
-async def test_the_tasks_of_a_dead_process_of_this_machine_are_taken_over_at_once(
+async def test_tasks_of_dead_local_process_are_taken_over_at_once(
     fleet: Fleet, engine: EmbeddedEngine, store: SharedStore, dead_owner: str
 ):
     await talk(store)
@@ -104,9 +102,7 @@ async def test_the_tasks_of_a_dead_process_of_this_machine_are_taken_over_at_onc
         await until_stats(engine, running=0, queued=0)
 
 
-async def test_a_task_that_always_fails_is_given_up_and_can_be_enqueued_once_more(
-    engine: EmbeddedEngine, store: SharedStore
-):
+async def test_always_failing_task_is_abandoned_and_can_be_requeued(engine: EmbeddedEngine, store: SharedStore):
     await talk(store)
     await engine.enqueue(TASK)
     await store.execute("UPDATE {tasks} SET failures = 11")
@@ -125,9 +121,7 @@ async def test_a_task_that_always_fails_is_given_up_and_can_be_enqueued_once_mor
         await until_stats(engine, running=0, queued=0, waiting=0)
 
 
-async def test_a_claim_that_its_own_process_has_forgotten_is_taken_over_after_its_lease(
-    fleet: Fleet, store: SharedStore
-):
+async def test_claim_forgotten_by_its_process_is_taken_over(fleet: Fleet, store: SharedStore):
     engine = fleet.another(lease_s=fleet.lease_s)
     assert isinstance(engine, EmbeddedEngine)
     await talk(store)
@@ -141,7 +135,7 @@ async def test_a_claim_that_its_own_process_has_forgotten_is_taken_over_after_it
         await until_stats(engine, running=0, queued=0)
 
 
-def test_owners():
+def test_owner_is_dead_only_if_its_local_process_ended():
     own = new_owner()
     assert own != new_owner()
     assert not is_dead(own)
@@ -152,7 +146,7 @@ def test_owners():
     assert not is_dead("")
 
 
-def test_a_claim_is_silent_if_its_counter_stands_still_for_a_lease():
+def test_claim_is_unresponsive_when_counter_stalls_for_lease():
     def held(beats: int, lease_s: float = 10.0) -> Held:
         return Held("talk", "t", beats, "w", lease_s)
 
@@ -169,7 +163,7 @@ def test_a_claim_is_silent_if_its_counter_stands_still_for_a_lease():
     assert leases.silent([held(6)], 410.0, 410.0) == [held(6)]
 
 
-def test_half_a_lease_is_enough_if_the_database_says_that_it_is_over():
+def test_half_lease_suffices_when_database_reports_expiry():
     def held(beats: int, age_s: float) -> Held:
         return Held("talk", "t", beats, "w", 10.0, age_s=age_s)
 

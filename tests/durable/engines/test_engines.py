@@ -18,12 +18,12 @@ TASK = Task(conversation="talk", position=1)
 
 
 @requirement("R162")
-def test_it_is_an_engine(engine: Engine):
+def test_engine_implements_protocol(engine: Engine):
     assert isinstance(engine, Engine)
 
 
 @requirement("R160", "R162")
-async def test_a_task_is_driven_once_however_often_it_is_enqueued(fleet: Fleet, engine: Engine, store: SharedStore):
+async def test_task_is_executed_once_when_enqueued_repeatedly(fleet: Fleet, engine: Engine, store: SharedStore):
     await talk(store)
     driven = Driven()
     await engine.enqueue(TASK)
@@ -47,7 +47,7 @@ async def test_a_task_is_driven_once_however_often_it_is_enqueued(fleet: Fleet, 
 
 
 @requirement("R160", "R162")
-async def test_of_two_workers_one_gets_a_task(fleet: Fleet, engine: Engine, store: SharedStore):
+async def test_one_of_two_workers_gets_each_task(fleet: Fleet, engine: Engine, store: SharedStore):
     first, second = Driven(), Driven()
     async with working(engine, first, slots=20), working(fleet.another(), second, slots=20):
         for number in range(20):
@@ -69,7 +69,7 @@ async def test_of_two_workers_one_gets_a_task(fleet: Fleet, engine: Engine, stor
 
 
 @requirement("R160", "R162")
-async def test_heartbeats_keep_a_claim_beyond_its_lease(fleet: Fleet, brief: Engine, store: SharedStore):
+async def test_heartbeats_keep_claim_beyond_its_lease(fleet: Fleet, brief: Engine, store: SharedStore):
     await talk(store)
     await brief.enqueue(TASK)
     first, second = Driven(), Driven()
@@ -84,9 +84,7 @@ async def test_heartbeats_keep_a_claim_beyond_its_lease(fleet: Fleet, brief: Eng
 
 
 @requirement("R161", "R162")
-async def test_a_silent_worker_loses_its_task_and_may_not_write_any_more(
-    fleet: Fleet, brief: Engine, store: SharedStore
-):
+async def test_unresponsive_worker_loses_task_and_cannot_write(fleet: Fleet, brief: Engine, store: SharedStore):
     await talk(store)
     await brief.enqueue(TASK)
     silent, other = Driven(beats=False), Driven()
@@ -110,7 +108,7 @@ async def test_a_silent_worker_loses_its_task_and_may_not_write_any_more(
 
 
 @requirement("R160", "R162")
-async def test_a_claim_that_was_taken_over_does_not_end_the_task(fleet: Fleet, brief: Engine, store: SharedStore):
+async def test_superseded_claim_does_not_end_task(fleet: Fleet, brief: Engine, store: SharedStore):
     await talk(store)
     await brief.enqueue(TASK)
     silent, other = Driven(beats=False), Driven()
@@ -127,7 +125,7 @@ async def test_a_claim_that_was_taken_over_does_not_end_the_task(fleet: Fleet, b
 
 
 @requirement("R160", "R162")
-async def test_a_task_that_waits_is_driven_on_once_it_is_woken(fleet: Fleet, engine: Engine, store: SharedStore):
+async def test_waiting_task_continues_when_woken(fleet: Fleet, engine: Engine, store: SharedStore):
     await talk(store)
     await engine.enqueue(TASK)
     driven = Driven()
@@ -150,7 +148,7 @@ async def test_a_task_that_waits_is_driven_on_once_it_is_woken(fleet: Fleet, eng
 
 
 @requirement("R160", "R162")
-async def test_a_wake_before_the_wait_is_not_lost(fleet: Fleet, engine: Engine, store: SharedStore):
+async def test_wake_before_wait_is_not_lost(fleet: Fleet, engine: Engine, store: SharedStore):
     await talk(store)
     await engine.enqueue(TASK)
     driven = Driven()
@@ -164,7 +162,7 @@ async def test_a_wake_before_the_wait_is_not_lost(fleet: Fleet, engine: Engine, 
 
 
 @requirement("R160", "R162")
-async def test_a_task_waits_for_its_time(engine: Engine, store: SharedStore):
+async def test_task_waits_for_its_time(engine: Engine, store: SharedStore):
     await talk(store)
     await engine.enqueue(Task(conversation="talk", position=1, at=time.time() + 3600.0))
     driven = Driven()
@@ -183,7 +181,7 @@ async def test_a_task_waits_for_its_time(engine: Engine, store: SharedStore):
 
 
 @requirement("R160", "R162")
-async def test_a_later_task_takes_the_place_of_one_that_waits(engine: Engine, store: SharedStore):
+async def test_later_task_replaces_waiting_one(engine: Engine, store: SharedStore):
     await talk(store)
     await engine.enqueue(TASK)
     driven = Driven()
@@ -199,7 +197,7 @@ async def test_a_later_task_takes_the_place_of_one_that_waits(engine: Engine, st
 
 
 @requirement("R160", "R162")
-async def test_a_task_that_comes_while_its_conversation_is_driven_follows(engine: Engine, store: SharedStore):
+async def test_task_enqueued_during_execution_follows(engine: Engine, store: SharedStore):
     await talk(store)
     await engine.enqueue(TASK)
     driven = Driven()
@@ -216,7 +214,7 @@ async def test_a_task_that_comes_while_its_conversation_is_driven_follows(engine
 
 
 @requirement("R160", "R162")
-async def test_a_cancelled_task_is_not_driven_and_its_claim_is_lost(fleet: Fleet, engine: Engine, store: SharedStore):
+async def test_cancelled_task_is_not_executed_and_loses_claim(fleet: Fleet, engine: Engine, store: SharedStore):
     await talk(store)
     await talk(store, "other")
     await engine.enqueue(Task(conversation="other", position=1))
@@ -237,7 +235,7 @@ async def test_a_cancelled_task_is_not_driven_and_its_claim_is_lost(fleet: Fleet
 
 
 @requirement("R160", "R162")
-async def test_a_worker_gets_only_tasks_of_its_queues(fleet: Fleet, engine: Engine, store: SharedStore):
+async def test_worker_gets_only_tasks_of_its_queues(fleet: Fleet, engine: Engine, store: SharedStore):
     support, sales = Driven(), Driven()
     for id in ("a", "b"):
         await talk(store, id)
@@ -256,7 +254,7 @@ async def test_a_worker_gets_only_tasks_of_its_queues(fleet: Fleet, engine: Engi
 
 
 @requirement("R160", "R162")
-async def test_a_worker_that_stops_hands_its_tasks_over(fleet: Fleet, engine: Engine, store: SharedStore):
+async def test_stopping_worker_hands_off_its_tasks(fleet: Fleet, engine: Engine, store: SharedStore):
     await talk(store)
     await engine.enqueue(TASK)
     first, second = Driven(), Driven()
@@ -275,7 +273,7 @@ async def test_a_worker_that_stops_hands_its_tasks_over(fleet: Fleet, engine: En
 
 
 @requirement("R160", "R162")
-async def test_a_worker_that_is_stopping_claims_nothing_and_ends_with_its_tasks(brief: Engine, store: SharedStore):
+async def test_draining_worker_claims_nothing_and_finishes_its_tasks(brief: Engine, store: SharedStore):
     for id in ("talk", "other"):
         await talk(store, id)
     await brief.enqueue(TASK)
@@ -294,7 +292,7 @@ async def test_a_worker_that_is_stopping_claims_nothing_and_ends_with_its_tasks(
 
 
 @requirement("R160", "R162")
-async def test_a_worker_has_no_more_tasks_than_slots(engine: Engine, store: SharedStore):
+async def test_worker_has_no_more_tasks_than_slots(engine: Engine, store: SharedStore):
     for number in range(6):
         await talk(store, f"talk-{number}")
         await engine.enqueue(Task(conversation=f"talk-{number}", position=1))
@@ -313,7 +311,7 @@ async def test_a_worker_has_no_more_tasks_than_slots(engine: Engine, store: Shar
 
 
 @requirement("R161", "R162")
-async def test_a_task_that_fails_is_given_again_after_a_while(engine: Engine, store: SharedStore):
+async def test_failed_task_is_retried_after_delay(engine: Engine, store: SharedStore):
     await talk(store)
     await engine.enqueue(TASK)
     driven = Driven()

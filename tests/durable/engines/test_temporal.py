@@ -80,9 +80,7 @@ def child(url: str) -> Generator[Child]:
 
 @requirement("R161")
 @pytest.mark.parametrize("ends_by", [signal.SIGKILL, signal.SIGSTOP])
-async def test_the_task_of_a_process_that_dies_or_hangs_goes_to_another_within_two_leases(
-    url: str, ends_by: signal.Signals
-):
+async def test_task_of_dead_or_hung_process_moves_within_two_leases(url: str, ends_by: signal.Signals):
     async with engine_at(url, LEASE_S) as engine:
         with child(url) as first:
             await engine.enqueue(TASK)
@@ -105,7 +103,7 @@ async def test_the_task_of_a_process_that_dies_or_hangs_goes_to_another_within_t
 
 
 @requirement("R160")
-async def test_a_process_that_is_terminated_leaves_its_task_to_another_at_once(url: str):
+async def test_terminated_process_hands_off_its_task_at_once(url: str):
     async with engine_at(url, 60.0) as engine:
         first, second = Driven(), Driven()
         await engine.enqueue(TASK)
@@ -122,7 +120,7 @@ async def test_a_process_that_is_terminated_leaves_its_task_to_another_at_once(u
 
 
 @requirement("R160")
-async def test_the_history_stays_bounded_and_nothing_of_the_state_is_lost(url: str, monkeypatch: pytest.MonkeyPatch):
+async def test_history_stays_bounded_without_losing_state(url: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(workflow, "MAX_EVENTS", 30)
     async with engine_at(url) as engine:
         driven = Driven()
@@ -150,7 +148,7 @@ async def _runs(engine: TemporalEngine, url: str) -> AsyncGenerator[str]:
 
 
 @requirement("R160")
-async def test_a_later_task_of_another_agent_does_not_wait_for_workers_that_are_gone(url: str):
+async def test_later_task_does_not_wait_for_missing_workers(url: str):
     async with engine_at(url) as engine:
         driven = Driven()
         async with working(engine, driven, "support@2"):
@@ -164,7 +162,7 @@ async def test_a_later_task_of_another_agent_does_not_wait_for_workers_that_are_
 
 
 @requirement("R160")
-async def test_a_worker_with_one_slot_serves_all_its_queues(url: str):
+async def test_worker_with_one_slot_serves_all_its_queues(url: str):
     async with engine_at(url) as engine:
         driven = Driven()
         async with working(engine, driven, "sales", "support", "other", slots=1):
@@ -178,7 +176,7 @@ async def test_a_worker_with_one_slot_serves_all_its_queues(url: str):
 
 
 @requirement("R160")
-async def test_a_deleted_conversation_that_begins_anew_is_driven(url: str, monkeypatch: pytest.MonkeyPatch):
+async def test_recreated_conversation_is_executed(url: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sidestream.durable.engines.temporal.engine.OVER_S", 0.0)
     async with engine_at(url) as engine:
         driven = Driven()
@@ -205,12 +203,12 @@ async def test_histories_of_released_versions_are_replayed(history: str, tempora
     await replayer.replay_workflow(WorkflowHistory.from_json("talk", history))
 
 
-def test_there_are_histories_to_replay():
+def test_histories_to_replay_exist():
     assert {path.stem for path in HISTORIES.glob("*.json")} == {"driven-woken-handed-over", "scheduled-and-moved"}
 
 
 @requirement("R162")
-async def test_what_is_not_looked_at_is_estimated(url: str, monkeypatch: pytest.MonkeyPatch):
+async def test_stats_count_more_tasks_than_are_described(url: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(figures, "MAX_DESCRIBED", 2)
     async with engine_at(url) as engine:
         for number in range(4):
@@ -226,7 +224,7 @@ async def test_what_is_not_looked_at_is_estimated(url: str, monkeypatch: pytest.
 
 
 @requirement("R160")
-async def test_a_worker_and_its_run_survive_a_restart_of_the_service(temporal_server: str, tmp_path: Path):
+async def test_worker_and_its_run_survive_service_restart(temporal_server: str, tmp_path: Path):
     port = free_port()
     command = arguments(port, "--db-filename", str(tmp_path / "temporal.db"))
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
@@ -263,7 +261,7 @@ def _patient(driven: Driven) -> Any:
     return lambda claim: driven(Patient(claim))  # type: ignore[arg-type]
 
 
-async def test_a_service_that_does_not_answer_is_named_with_what_to_run(temporal_server: str):
+async def test_unresponsive_service_is_named_with_command_to_run(temporal_server: str):
     port = free_port()
     async with engine_at(f"temporal://127.0.0.1:{port}/shop") as engine:
         with pytest.raises(EngineError) as caught:
@@ -273,14 +271,14 @@ async def test_a_service_that_does_not_answer_is_named_with_what_to_run(temporal
         assert "temporal server start-dev" in str(caught.value)
 
 
-async def test_an_unknown_namespace_is_an_error_of_every_request(temporal_server: str):
+async def test_unknown_namespace_fails_every_request(temporal_server: str):
     async with engine_at(f"temporal://{temporal_server}/missing") as engine:
         for request in (engine.enqueue(TASK), engine.wake("talk", 1), engine.cancel("talk"), engine.stats()):
             with pytest.raises(EngineError):
                 await request
 
 
-async def test_the_key_of_the_environment_is_sent_and_redacted(monkeypatch: pytest.MonkeyPatch, temporal_server: str):
+async def test_environment_key_is_sent_and_redacted(monkeypatch: pytest.MonkeyPatch, temporal_server: str):
     monkeypatch.setenv("TEMPORAL_API_KEY", "temporal-canary-51")
     async with engine_at(f"temporal://{temporal_server}?tls=false") as engine:
         await engine.stats()
@@ -299,13 +297,13 @@ async def test_the_key_of_the_environment_is_sent_and_redacted(monkeypatch: pyte
         ("temporal:///shop", None, "shop"),
     ],
 )
-def test_an_address_names_host_and_namespace(url: str, host: str | None, namespace: str | None):
+def test_url_names_host_and_namespace(url: str, host: str | None, namespace: str | None):
     address = parse_address(url)
     assert (address.host, address.namespace) == (host, namespace)
     assert (address.prefix, address.tls) == ("sidestream", None)
 
 
-def test_an_address_has_options():
+def test_url_has_options():
     address = parse_address("temporal://h/n?prefix=blue&lease=12.5&tls=true")
     assert (address.prefix, address.lease_s, address.tls) == ("blue", 12.5, True)
 
@@ -322,7 +320,7 @@ def test_an_address_has_options():
         "temporal://h/n?api_key=key-canary-7",
     ],
 )
-def test_an_invalid_address_is_refused_without_repeating_secrets(url: str):
+def test_invalid_url_is_rejected_without_repeating_secrets(url: str):
     with pytest.raises(ConfigurationError) as caught:
         parse_address(url)
     assert "canary" not in str(caught.value)

@@ -27,14 +27,14 @@ class Failing(FencedStore):
 
 
 @pytest.mark.parametrize("writes", [False, True])
-async def test_an_append_outlasts_a_short_failure(fleet: Fleet, writes: bool):
+async def test_append_outlasts_short_failure(fleet: Fleet, writes: bool):
     await talk(fleet.store)
     failing = Failing(fleet.store, 2, writes=writes)
     await FencedStore(failing, token_at(1000.0), patience_s=30.0).append("talk", 1, rows(2, 3))
     assert [row.seq for row in await fleet.store.read("talk")] == [1, 2, 3]
 
 
-async def test_a_store_that_fails_for_too_long_ends_the_claim(fleet: Fleet):
+async def test_long_store_failure_ends_claim(fleet: Fleet):
     await talk(fleet.store)
     fenced = FencedStore(Failing(fleet.store, 1000, writes=False), token_at(1000.0), patience_s=0.1)
     with pytest.raises(FencedError):

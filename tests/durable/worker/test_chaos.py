@@ -20,7 +20,7 @@ PACE_S = 0.01
 
 
 @requirement("R161", "R162")
-async def test_runs_end_once_and_without_a_gap_while_workers_are_killed_and_stopped(
+async def test_runs_end_once_without_gap_while_workers_are_killed(
     fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest
 ):
     count = RUNS[request.node.callspec.params["fleet"]]

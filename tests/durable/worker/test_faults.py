@@ -22,7 +22,7 @@ async def here(fleet: Fleet, tmp_path: Path) -> AsyncGenerator[Scene]:
 
 
 @requirement("R160", "R161", "R162")
-async def test_a_killed_workers_run_moves_to_another_and_readers_see_no_gap(here: Scene):
+async def test_run_of_killed_worker_moves_without_gap_for_subscribers(here: Scene):
     first = await here.worker()
     here.fake.add(story(asyncio.Event()), story())
     reader = await here.begin()
@@ -42,7 +42,7 @@ async def test_a_killed_workers_run_moves_to_another_and_readers_see_no_gap(here
 
 
 @requirement("R161", "R162")
-async def test_a_stopped_worker_loses_its_run_and_may_not_write_once_it_continues(here: Scene):
+async def test_paused_worker_loses_its_run_and_cannot_write_afterwards(here: Scene):
     gate = asyncio.Event()
     first = await here.worker()
     here.fake.add(story(gate), story())
@@ -67,7 +67,7 @@ async def test_a_stopped_worker_loses_its_run_and_may_not_write_once_it_continue
 
 
 @requirement("R160", "R162")
-async def test_workers_share_runs_and_each_is_driven_once(here: Scene):
+async def test_workers_share_runs_and_execute_each_once(here: Scene):
     workers = await here.patient_workers(2)
     here.fake.on("POST", "*", story())
     readers = [await here.begin(f"talk-{number}") for number in range(10)]
@@ -81,7 +81,7 @@ async def test_workers_share_runs_and_each_is_driven_once(here: Scene):
 
 
 @requirement("R160", "R162")
-async def test_a_worker_that_is_drained_hands_its_run_over_at_once(here: Scene):
+async def test_drained_worker_hands_off_its_run_at_once(here: Scene):
     [first] = await here.patient_workers(1)
     here.fake.add(story(asyncio.Event()), story())
     reader = await here.begin()

@@ -31,7 +31,7 @@ def postgres_url(own_server: Server) -> str:
 
 
 @requirement("R161", "R162")
-async def test_a_restart_of_the_database_interrupts_no_run(fleet: Fleet, tmp_path: Path, own_server: Server):
+async def test_database_restart_interrupts_no_run(fleet: Fleet, tmp_path: Path, own_server: Server):
     gate = asyncio.Event()
     async with scene(fleet, tmp_path) as here:
         worker = await here.worker(lease_s=20.0)

@@ -90,7 +90,7 @@ async def last_kinds(fleet: Fleet, kind: str) -> list[str]:
 
 
 @requirement("R160", "R161")
-async def test_a_worker_alone_drives_a_run_of_which_the_engine_never_heard(fleet: Fleet):
+async def test_worker_alone_executes_run_unknown_to_engine(fleet: Fleet):
     async with FakeProvider([ResponsesScript().text("One.").reply()]) as fake:
         agent = agent_of(fake)
         await left(fleet.store, agent)
@@ -99,9 +99,7 @@ async def test_a_worker_alone_drives_a_run_of_which_the_engine_never_heard(fleet
 
 
 @requirement("R160", "R161")
-async def test_every_lost_run_is_found_however_many_there_are_and_how_many_nobody_drives(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-):
+async def test_reconciler_finds_every_lost_run_in_bounded_passes(fleet: Fleet, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sidestream.durable.worker.reconciler.PAGE", 2)
     monkeypatch.setattr("sidestream.durable.worker.reconciler.MAX_RUNS", 2)
     async with FakeProvider([]) as fake:
@@ -117,7 +115,7 @@ async def test_every_lost_run_is_found_however_many_there_are_and_how_many_nobod
 
 
 @requirement("R160", "R161")
-async def test_a_damaged_log_does_not_keep_other_lost_runs_from_being_driven(fleet: Fleet):
+async def test_damaged_log_does_not_block_other_lost_runs(fleet: Fleet):
     async with FakeProvider([ResponsesScript().text("One.").reply()]) as fake:
         agent = agent_of(fake)
         await left(fleet.store, agent, talk="damaged talk")
@@ -129,7 +127,7 @@ async def test_a_damaged_log_does_not_keep_other_lost_runs_from_being_driven(fle
 
 
 @requirement("R160")
-async def test_of_several_workers_one_looks_for_lost_runs_and_only_for_those_of_its_agents(fleet: Fleet):
+async def test_one_worker_reconciles_only_runs_of_its_agents(fleet: Fleet):
     async with FakeProvider([]) as fake:
         agent = agent_of(fake)
         await left(fleet.store, agent)
@@ -152,7 +150,7 @@ async def test_of_several_workers_one_looks_for_lost_runs_and_only_for_those_of_
 
 
 @requirement("R160")
-async def test_a_run_whose_approval_expired_can_be_stopped_by_its_worker(fleet: Fleet):
+async def test_worker_can_cancel_run_with_expired_approval(fleet: Fleet):
     def look() -> str:
         """Looks."""
         return "seen"
@@ -178,7 +176,7 @@ def model(request: Received) -> Reply:
 
 @requirement("R160", "R161", "F32")
 @pytest.mark.parametrize("nested", [False, True], ids=["a tool", "a tool of an agent that is a tool"])
-async def test_a_run_that_waits_for_a_decision_can_be_taken_over_after_each_of_its_records(fleet: Fleet, nested: bool):
+async def test_waiting_run_can_be_taken_over_after_each_record(fleet: Fleet, nested: bool):
     seen: list[str] = []
 
     def look(context: ToolContext) -> str:
@@ -226,7 +224,7 @@ async def drain(records: AsyncGenerator[Any]) -> None:
 
 
 @requirement("R160")
-async def test_a_run_that_was_stopped_while_it_waited_waits_again_once_it_is_resumed(fleet: Fleet):
+async def test_waiting_run_stopped_then_resumed_waits_again(fleet: Fleet):
     def look() -> str:
         """Looks."""
         return "seen"
@@ -255,7 +253,7 @@ async def test_a_run_that_was_stopped_while_it_waited_waits_again_once_it_is_res
 
 
 @requirement("R160", "F35")
-async def test_a_worker_on_a_store_of_a_newer_version_is_not_healthy(tmp_path: Path):
+async def test_worker_on_newer_store_version_is_unhealthy(tmp_path: Path):
     class NewerStore(SqliteStore):
         migrations = (*SqliteStore.migrations, ("CREATE TABLE moods (name TEXT)",))
 
@@ -276,7 +274,7 @@ async def test_a_worker_on_a_store_of_a_newer_version_is_not_healthy(tmp_path: P
     await store.aclose()
 
 
-async def test_a_failure_that_lasts_is_reported_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture):
+async def test_lasting_failure_and_recovery_are_reported_once(caplog: pytest.LogCaptureFixture):
     outage = Outage("tasks cannot be claimed")
     outage.worked()
     for _ in range(2):
@@ -290,7 +288,7 @@ async def test_a_failure_that_lasts_is_reported_once_and_so_is_its_end(caplog: p
     assert "hunter2" not in caplog.text
 
 
-async def test_gauges_show_how_the_engine_does_and_nothing_after_its_end(fleet: Fleet):
+async def test_gauges_show_engine_metrics_until_it_closes(fleet: Fleet):
     reader = InMemoryMetricReader()
     meters = MeterProvider([reader], shutdown_on_exit=False)
 

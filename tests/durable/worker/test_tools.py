@@ -26,7 +26,7 @@ async def here(fleet: Fleet, tmp_path: Path) -> AsyncGenerator[Scene]:
 
 
 @requirement("R161", "R162")
-async def test_a_run_whose_worker_died_while_the_input_of_a_tool_was_written_is_resumed(here: Scene):
+async def test_run_resumes_when_worker_died_during_tool_input(here: Scene):
     events: list[Any] = ResponsesScript().function_call("look", {"value": "seat"}).events()
     done = [event["type"] for event in events].index("response.function_call_arguments.done")
     first = await here.worker()
@@ -41,7 +41,7 @@ async def test_a_run_whose_worker_died_while_the_input_of_a_tool_was_written_is_
 
 
 @requirement("R161", "R162")
-async def test_a_tool_that_was_running_when_its_worker_died_is_not_silently_run_again(here: Scene):
+async def test_tool_running_when_worker_died_is_not_rerun_silently(here: Scene):
     held = here.hold("seat")
     first = await here.worker()
     here.fake.add(calling("book", "seat"), story())
@@ -70,7 +70,7 @@ async def test_a_tool_that_was_running_when_its_worker_died_is_not_silently_run_
 
 
 @requirement("R160", "R162")
-async def test_a_lost_wake_is_mended_by_enqueueing_the_conversation_again(here: Scene):
+async def test_lost_wake_is_repaired_by_enqueueing_again(here: Scene):
     held = here.hold("seat")
     first = await here.worker()
     here.fake.add(calling("book", "seat"), story())
