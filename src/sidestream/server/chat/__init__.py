@@ -1,4 +1,4 @@
-"""The API of the page and of the AI SDK, its WebSocket, and AG-UI.
+"""The API of the web UI and the AI SDK, its WebSocket, and AG-UI.
 
 May import `http`, `runs` and the modules beside this folder.
 """

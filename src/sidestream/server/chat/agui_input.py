@@ -1,4 +1,4 @@
-"""What an AG-UI client posts. The history is that of the server: of the messages, the user's last ones count."""
+"""AG-UI requests. The server keeps the history, so only the user's last messages of a request count."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
@@ -22,7 +22,7 @@ from sidestream.server.server import Server
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """The route of the default agent, and those of agents by name."""
+    """Return the routes of the default agent and of agents by name."""
     return [
         Route("/api/agui", post_run, methods=["POST"]),
         Route("/api/agui/{agent}", post_run, methods=["POST"]),
@@ -30,9 +30,9 @@ def routes(server: Server) -> list[BaseRoute]:
 
 
 async def post_run(request: Request) -> Response:
-    """Starts a run with the user's new messages, or resumes one with answers; responds with its events.
+    """Start a run with the user's new messages, or resume one with answers, and stream its events.
 
-    The same request again gets the same run from its beginning, so a client that lost the connection sends it again.
+    Repeating a request streams the same run from its start, so a client that lost its connection sends it again.
     """
     server = server_of(request)
     posted = checked(await read_json(request), RunAgentInput)
@@ -47,11 +47,11 @@ async def post_run(request: Request) -> Response:
 
 
 MEDIA = frozenset({"image", "audio", "video", "document"})
-"""Parts of a message that are files."""
+"""Types of message parts that are files."""
 
 
 class PostedTool(Struct, frozen=True, kw_only=True):
-    """A function of the client."""
+    """A client function."""
 
     name: str
     description: str = ""
@@ -59,7 +59,7 @@ class PostedTool(Struct, frozen=True, kw_only=True):
 
 
 class PostedContext(Struct, frozen=True, kw_only=True):
-    """Something that the model is to know."""
+    """Context for the model."""
 
     description: str
     value: str
@@ -74,7 +74,7 @@ class ResumeEntry(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RunAgentInput(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The body of a request. Unknown fields are ignored, as is the client's `state`."""
+    """The body of a request. Unknown fields and the client's `state` are ignored."""
 
     thread_id: str
     run_id: str
@@ -86,14 +86,14 @@ class RunAgentInput(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AGUIBody(ChatBody, frozen=True, kw_only=True, rename="camel"):
-    """The same as what a chat of the page posts."""
+    """An AG-UI request, converted to the body of a chat request."""
 
     api: ClassVar[str] = "agui"
     functions_at: ClassVar[tuple[str, str]] = ("tools", "parameters")
 
 
 class ForwardedProps(Struct, frozen=True, kw_only=True):
-    """What a client may set beside the protocol."""
+    """Options that a client may set in addition to the protocol's fields."""
 
     model: str | None = None
     thinking: Literal["off", "on", "low", "medium", "high"] | bool | int | None = None
@@ -101,7 +101,10 @@ class ForwardedProps(Struct, frozen=True, kw_only=True):
 
 
 def answers_in(posted: RunAgentInput) -> list[Answer]:
-    """The answers to interrupts, and the results of functions that the client has executed. Raises RequestError."""
+    """Return the answers to interrupts and the results of client functions.
+
+    Raises RequestError if a tool message does not name its call.
+    """
     answers = [_answer(entry, f"resume[{index}]") for index, entry in enumerate(posted.resume or ())]
     for index, message in _trailing(posted.messages, "tool"):
         match message:
@@ -115,7 +118,7 @@ def answers_in(posted: RunAgentInput) -> list[Answer]:
 
 
 def body_of(posted: RunAgentInput, agent: str | None) -> AGUIBody:
-    """The request as a chat's. Raises RequestError."""
+    """Convert an AG-UI request to a chat request. Raises RequestError if it is invalid."""
     props = checked(as_object(posted.forwarded_props), ForwardedProps)
     parts: list[JsonObject] = []
     id: str | None = None
@@ -141,7 +144,7 @@ def body_of(posted: RunAgentInput, agent: str | None) -> AGUIBody:
 
 
 def _trailing(messages: Sequence[JsonObject], role: str) -> list[tuple[int, JsonObject]]:
-    """The messages of this role with which the history ends, with their places."""
+    """Return the last messages of the history that have this role, with their indexes."""
     start = len(messages)
     while start and messages[start - 1].get("role") == role:
         start -= 1
@@ -149,7 +152,7 @@ def _trailing(messages: Sequence[JsonObject], role: str) -> list[tuple[int, Json
 
 
 def _answer(entry: ResumeEntry, at: str) -> Answer:
-    """A cancelled interrupt is a denial. A resolved one says in its payload whether the call is approved."""
+    """Convert an interrupt's answer, of which a cancelled one denies the call and a resolved one holds the decision."""
     if entry.status == "cancelled":
         return Answer(approval_id=entry.interrupt_id, approved=False)
     match entry.payload:
@@ -168,7 +171,7 @@ def _answer(entry: ResumeEntry, at: str) -> Answer:
 
 
 def _parts(message: JsonObject, at: str) -> list[JsonObject]:
-    """What a user said, as the parts of a chat's message."""
+    """Convert a user message to the parts of a chat message."""
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
@@ -191,5 +194,5 @@ def _part(part: JsonObject, at: str) -> JsonObject:
 
 
 def _text(message: JsonObject, at: str) -> str:
-    """The content of a tool's message as text."""
+    """Return the text of a tool message."""
     return "\n".join(part["text"] for part in _parts(message, at) if part["type"] == "text")

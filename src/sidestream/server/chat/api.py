@@ -1,4 +1,4 @@
-"""`/api/chat`: the AI SDK's UI message stream, for `useChat` as it is and for our own page."""
+"""`/api/chat`, which speaks the AI SDK's UI message stream to an unmodified `useChat` and to the web UI."""
 
 from collections.abc import Container
 
@@ -19,7 +19,7 @@ from sidestream.server.server import Server
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """The routes of chats."""
+    """Return the routes of this API."""
     from sidestream.server.chat.socket import chat_socket
 
     return [
@@ -36,9 +36,9 @@ def routes(server: Server) -> list[BaseRoute]:
 
 
 async def post_chat(request: Request) -> Response:
-    """A new message, an edited or repeated one, or decisions; responds with the stream of the turn.
+    """Send a new, edited or repeated message, or decisions, and stream the turn.
 
-    A message that is sent later is only recorded: the response says when.
+    A message scheduled for later is only recorded, and the response says when it will be sent.
     """
     at = requests.sent_at(request)
     body = requests.checked(await requests.read_json(request), ChatBody)
@@ -49,7 +49,7 @@ async def post_chat(request: Request) -> Response:
 
 
 async def get_stream(request: Request) -> Response:
-    """The stream of the turn in progress: all of it, or with `after` what follows that record. 204 without one."""
+    """Stream the turn in progress, or only what follows the record `after`. Responds with 204 if there is none."""
     server = requests.server_of(request)
     chat = await read_chat(server, requests.owner_of(request), request.path_params["id"])
     after = requests.query_number(request.query_params, "after")
@@ -64,7 +64,7 @@ async def get_stream(request: Request) -> Response:
 
 
 async def get_chat(request: Request) -> Response:
-    """The messages of a chat, and the number of the last record that they include."""
+    """Return the messages of a chat and the sequence number of the last record that they include."""
     chat = await read_chat(requests.server_of(request), requests.owner_of(request), request.path_params["id"])
     leaf = chat.leaf(requests.query_number(request.query_params, "leaf"))
     snapshot = await snapshot_of(chat, leaf)
@@ -85,7 +85,7 @@ async def get_chat(request: Request) -> Response:
 
 
 async def delete_chat(request: Request) -> Response:
-    """Deletes a chat with all its branches; its runs are stopped first."""
+    """Delete a chat with all its branches, stopping its runs first."""
     server = requests.server_of(request)
     chat = await read_chat(server, requests.owner_of(request), request.path_params["id"])
     if not chat.exists:
@@ -96,13 +96,13 @@ async def delete_chat(request: Request) -> Response:
 
 
 async def stop(request: Request) -> Response:
-    """Stops the run in progress."""
+    """Stop the run in progress."""
     leaf = await _leaf(request)
     return requests.json_response({"stopped": await requests.server_of(request).runs.stop(leaf.id)})
 
 
 async def steer(request: Request) -> Response:
-    """Passes a message to the run in progress; the stream reports what becomes of it as `data-steer`."""
+    """Pass a message to the run in progress, whose stream reports the outcome as `data-steer`."""
     leaf = await _leaf(request)
     text = (await requests.read_json(request)).get("text")
     if not isinstance(text, str) or not text.strip():
@@ -111,7 +111,7 @@ async def steer(request: Request) -> Response:
 
 
 async def get_grants(request: Request) -> Response:
-    """The tools that a person has allowed in a chat."""
+    """Return the remembered approvals of a chat."""
     chat = await read_chat(requests.server_of(request), requests.owner_of(request), request.path_params["id"])
     return requests.json_response(
         {"grants": _grants_json(chat, chat.leaf(requests.query_number(request.query_params, "leaf")))}
@@ -119,7 +119,7 @@ async def get_grants(request: Request) -> Response:
 
 
 async def withdraw_grant(request: Request) -> Response:
-    """Withdraws a grant in all branches of a chat: the next call of its tool needs an approval."""
+    """Revoke a remembered approval in all branches of a chat, so that the next call to its tool needs approval."""
     server = requests.server_of(request)
     chat = await read_chat(server, requests.owner_of(request), request.path_params["id"])
     grant = request.path_params["grant"]

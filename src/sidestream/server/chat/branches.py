@@ -1,7 +1,7 @@
-"""Chats as the page knows them: a tree of branches, each a log, and their messages as a snapshot.
+"""Chats of the web UI: a tree of branches, each with its own log, and snapshots of their messages.
 
-Chat `abc` has the logs `abc`, `abc~2`, `abc~3`: an edited or repeated question starts a new one, which begins with the
-history before it. Nothing is deleted; `Fork` says where the branch left its parent.
+Chat `abc` has the logs `abc`, `abc~2`, `abc~3`. An edited or repeated question starts a new log, which begins with the
+history before the question. Nothing is deleted; `Fork` records where a branch left its parent.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,22 +28,22 @@ from sidestream.tools.grants import Grant
 from sidestream.turn.state import TurnStatus, status_after
 
 MESSAGE_ID = "message_id"
-"""The metadata key of a user's message with the id that the page gave it."""
+"""Metadata key for the message id that the web UI assigned to a user message."""
 MAX_LEAVES = 1000
 _GRANT = b'"grant":{'
-"""What the record of a decision holds if it is remembered."""
+"""Marks the record of a decision with a remembered approval."""
 _MAX_DEPTH = 100
-"""Branches of branches."""
+"""Maximum depth of nested branches."""
 
 
 class Fork(Struct, frozen=True):
-    """Where a branch left its parent."""
+    """The position at which a branch left its parent."""
 
     leaf: int
     before: int
-    """The number of the message in the parent's log in whose place the branch has another."""
+    """Sequence number of the message in the parent's log that the branch replaces."""
     index: int
-    """How many messages the two share."""
+    """Number of messages that both branches share."""
 
 
 class Leaf(Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class Leaf(Struct, frozen=True, kw_only=True):
 
     number: int
     id: str
-    """In the store."""
+    """Conversation id in the store."""
     rows: tuple[records.Row, ...]
     fork: Fork | None
 
@@ -65,22 +65,22 @@ class Leaf(Struct, frozen=True, kw_only=True):
 
     @property
     def turn_start(self) -> int:
-        """The number of the message that opened the last turn."""
+        """The sequence number of the message that opened the last turn."""
         return next((row.seq for row in reversed(self.rows) if row.kind == "message"), 1)
 
     @property
     def is_live(self) -> bool:
-        """True if a run is in progress there, wherever it is driven."""
+        """Whether a run is in progress in the branch, in any process."""
         return job_of(records.open_run(self.rows)) is not None
 
     @property
     def run_start(self) -> int:
-        """The number of the record with which the last run began, or resumed."""
+        """The sequence number of the record that started or resumed the last run."""
         return next((row.seq for row in reversed(self.rows) if row.kind == "run-started"), 0)
 
 
 class StoredChat:
-    """One chat of one owner, as it was when it was read."""
+    """One chat of one tenant, as of the time it was read."""
 
     def __init__(self, server: Server, owner: str, id: str, leaves: dict[int, Leaf]) -> None:
         self.server = server
@@ -93,7 +93,7 @@ class StoredChat:
         return bool(self.leaves)
 
     def leaf(self, number: int | None = None) -> Leaf:
-        """A branch; without a number, the one that changed last. Raises RequestError(404)."""
+        """Return a branch, or without a number the one that changed last. Raises RequestError(404) if there is none."""
         if not self.leaves:
             raise not_found("chat", self.id)
         if number is None:
@@ -103,11 +103,11 @@ class StoredChat:
         return self.leaves[number]
 
     def stored_id(self, leaf: int) -> str:
-        """The id of a branch in the store."""
+        """Return the store id of a branch."""
         return str(ConversationId(self.owner, self.id, leaf))
 
     def chain(self, leaf: Leaf) -> list[tuple[Leaf, Sequence[records.Row]]]:
-        """The logs that a branch is made of, with the rows of each that count, oldest first."""
+        """Return the logs that make up a branch, oldest first, each with the rows that belong to the branch."""
         parts: list[tuple[Leaf, Sequence[records.Row]]] = []
         rows: Sequence[records.Row] = leaf.rows
         while leaf.fork is not None and len(parts) < _MAX_DEPTH and leaf.fork.leaf in self.leaves:
@@ -119,12 +119,12 @@ class StoredChat:
         return parts[::-1]
 
     async def state(self, leaf: Leaf, before: int | None = None) -> LogState:
-        """The state that a branch folds to, at its end or before a record."""
+        """Return the state of a branch, at its end or before a record."""
         rows = [row for row in leaf.rows if before is None or row.seq < before]
         return fold(joined([await self.server.store.record(row, load=row.kind != "step-finish") for row in rows]))
 
     def grants(self, leaf: Leaf) -> tuple[Grant, ...]:
-        """The tools that a person has allowed. Most logs have none, and are not folded for that."""
+        """Return the remembered approvals of a branch. Skips the fold for the many logs that have none."""
         if not any(
             row.kind == "grants" or (row.kind == "approval-decided" and _GRANT in row.body) for row in leaf.rows
         ):
@@ -132,13 +132,13 @@ class StoredChat:
         return fold(joined([records.unpack(row) for row in leaf.rows])).grants
 
     def last_job(self, leaf: Leaf) -> Job | None:
-        """What the last run of a branch was started with."""
+        """Return the job of a branch's last run."""
         row = next((row for row in reversed(leaf.rows) if row.kind == "run-started"), None)
         return None if row is None else job_in(_details(row))
 
 
 async def read_chat(server: Server, owner: str, id: str) -> StoredChat:
-    """A chat with all its branches; one that does not exist has none."""
+    """Read a chat with all its branches, which has no branches if it does not exist."""
     check_chat_id(id)
     base = str(ConversationId(owner, id))
     forks = await server.store.conversations(MAX_LEAVES, prefix=f"{base}~")
@@ -151,18 +151,18 @@ async def read_chat(server: Server, owner: str, id: str) -> StoredChat:
 
 
 def check_chat_id(id: str) -> None:
-    """Raises RequestError for a text that cannot be a chat's id."""
-    if not is_id(id) or "/" in id or "~" in id or len(id) > 200 or id in (".", ".."):  # No path could name these.
+    """Raise RequestError if a string is not a valid chat id."""
+    if not is_id(id) or "/" in id or "~" in id or len(id) > 200 or id in (".", ".."):  # Not valid in a path.
         raise RequestError(400, "a chat's id is a text of 1 to 200 characters without / and ~", param="id")
 
 
 def message_id_of(run: str) -> str:
-    """The id of the assistant's message: all runs of a turn have one id."""
+    """Return the id of the assistant's message, which is the same for all runs of a turn."""
     return f"msg_{run.removeprefix('run_')}"
 
 
 class TurnEncoder(Protocol):
-    """Makes the chunks of a protocol of the parts of a turn, and of the facts that no part reports."""
+    """Encodes the parts of a turn, and the state changes that no part reports, as the chunks of a protocol."""
 
     def feed(self, part: StreamPart, at: float | None = None, seq: int | None = None) -> list[Chunk]: ...
     def asked(self, approval: PendingApproval, at: float | None = None) -> list[Chunk]: ...
@@ -175,7 +175,7 @@ class TurnEncoder(Protocol):
 
 
 def chunks_of(record: records.Record, encoder: TurnEncoder) -> list[Chunk]:
-    """What a record adds to the stream of its turn."""
+    """Return the chunks that a record adds to the stream of its turn."""
     match record.body:
         case records.Segment(parts=parts):
             return [chunk for part in parts for chunk in encoder.feed(part, record.time, record.seq)]
@@ -195,22 +195,22 @@ def chunks_of(record: records.Record, encoder: TurnEncoder) -> list[Chunk]:
 
 
 class Blobs:
-    """Which blobs the records of a stream name, and the URLs at which the server has them."""
+    """The blobs named by the records of a stream, and their URLs on this server."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     def add(self, digests: Iterable[str]) -> None:
-        """A record names these."""
+        """Add the digests that a record names."""
         self._known.update(digests)
 
     def url_of(self, digest: str) -> str | None:
-        """The URL of a blob; None for a text that only looks like the address of one."""
+        """Return the URL of a blob, or None if the digest is unknown."""
         return f"/api/blobs/{digest}" if digest in self._known else None
 
 
 async def loaded(server: Server, conversation: str, record: records.Record) -> records.Record:
-    """The record; a person decides on all of a call's arguments, so those of an approval are read whole."""
+    """Return the record, with its blobs loaded if it is an approval, because approvers need to see all arguments."""
     if not record.blobs or record.kind not in ("tool-approval-request", "approval-asked"):
         return record
     rows = await server.store.read(conversation, record.seq - 1)
@@ -218,19 +218,19 @@ async def loaded(server: Server, conversation: str, record: records.Record) -> r
 
 
 class Snapshot:
-    """The messages of a branch, as the page shows them."""
+    """The messages of a branch as the web UI shows them."""
 
     def __init__(self, approval_s: float | None = None) -> None:
         self._approval_s = approval_s
         self.messages: list[JsonObject] = []
         self.run: JsonObject | None = None
         self.places: dict[str, tuple[Leaf, int, int]] = {}
-        """Id of a message → the log it is in, the number of the user's message there, and its place among all."""
+        """Positions by message id: the log, the user message's sequence number in it, and the index in `messages`."""
         self._blobs = Blobs()
         self._turn: tuple[UIMessageEncoder, UIMessageFold] | None = None
 
     async def add(self, server: Server, leaf: Leaf, rows: Iterable[records.Row], *, imported: bool) -> None:
-        """Takes the rows of a log."""
+        """Add the rows of a log."""
         opener = 0
         for row in rows:
             record = await loaded(server, leaf.id, records.unpack(row))
@@ -251,7 +251,7 @@ class Snapshot:
                     self._fold(record)
 
     def finish(self) -> list[JsonObject]:
-        """All messages."""
+        """End the last turn and return all messages."""
         self._end_turn()
         return self.messages
 
@@ -301,7 +301,7 @@ class Snapshot:
 
 
 async def snapshot_of(chat: StoredChat, leaf: Leaf) -> Snapshot:
-    """The messages of a branch."""
+    """Return a snapshot of a branch's messages."""
     snapshot = Snapshot(chat.server.settings.approval_s)
     for log, rows in chat.chain(leaf):
         await snapshot.add(chat.server, log, rows, imported=log.fork is None)
@@ -309,7 +309,7 @@ async def snapshot_of(chat: StoredChat, leaf: Leaf) -> Snapshot:
     if snapshot.run is not None and leaf.is_live:
         snapshot.run["status"] = "running"
         if (job := chat.last_job(leaf)) is not None and job.attempt == 0 and job.at is not None:
-            snapshot.run["at"] = job.at  # It is sent then.
+            snapshot.run["at"] = job.at  # The message is scheduled for this time.
     return snapshot
 
 

@@ -1,4 +1,4 @@
-"""What a page posts: the body of the AI SDK, or a shorter one of our own. The history is that of the server."""
+"""Chat requests, in the AI SDK's format or a shorter one of our own. The server keeps the history."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -17,78 +17,78 @@ from sidestream.server.http.requests import checked
 from sidestream.server.runs.decisions import Answer
 
 STEERING = "steering-message"
-"""The feature that a client names if it knows this chunk (`ai` 7.0.163 or later)."""
+"""Feature named by clients that know this chunk (`ai` 7.0.163 or later)."""
 MAX_MESSAGE_ID = 200
 
 _DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),", re.IGNORECASE)
 _BLOB_URL = re.compile(r"/api/blobs/([0-9a-f]{64})(?:\?.*)?")
 _IGNORED = ("data-", "source-", "step-start", "reasoning", "tool-", "dynamic-tool", "custom")
-"""Parts that a user's message may have and that a model does not get."""
+"""Types of parts that a user message may contain but that are not sent to the model."""
 
 ReadBlob = Callable[[str], Awaitable[bytes | None]]
-"""The bytes behind a digest, if this chat has them."""
+"""Returns the bytes of a digest, or None if this chat does not have them."""
 
 
 class PostedAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
-    """An answer in the short form, which must name the digest."""
+    """An answer in the short form, which must include the digest."""
 
     approval_id: str
     approved: bool
     digest: str
     reason: str | None = None
     answers: JsonObject | None = None
-    """What fills in the form of the approval."""
+    """Values for the approval's form."""
     remember: Literal["conversation"] | None = None
     """Whether the approval covers further calls of the tool in the conversation."""
 
 
 class PostedFunction(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A function that the client executes."""
+    """A client function."""
 
     name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
     description: str = ""
     schema: JsonObject = {}
-    """The JSON schema of its arguments."""
+    """JSON schema of its arguments."""
 
 
 class ChatBody(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The body of `POST /api/chat`. Unknown fields are ignored: clients add their own."""
+    """The body of `POST /api/chat`. Unknown fields are ignored, because clients add their own."""
 
     id: str
     messages: list[JsonObject] = []
     message: JsonObject | None = None
-    """The new message alone, in place of all."""
+    """The new message alone, instead of `messages`."""
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     message_id: str | None = None
     leaf: int | None = None
-    """The branch to continue; the one that changed last without it."""
+    """Branch to continue. None means the one that changed last."""
     model: str | None = None
     thinking: Literal["off", "on", "low", "medium", "high"] | bool | int | None = None
     tools: list[str] | None = None
-    """Names of server-side tools, in place of the agent's."""
+    """Names of server-side tools, replacing the agent's."""
     functions: list[PostedFunction] = []
-    """Functions that the client executes, beside the agent's own tools."""
+    """Client functions, in addition to the agent's own tools."""
     features: list[str] = []
     approval_id: str | None = None
     approved: bool | None = None
     digest: str | None = None
     reason: str | None = None
     remember: Literal["conversation"] | list[str] | None = None
-    """Whether the approval covers further calls of its tool; of several in a message, the ids of those that do."""
+    """Whether the approval covers further calls of its tool, or the ids of the approvals that do."""
     decisions: list[PostedAnswer] = []
 
     api: ClassVar[str] = "chat"
     functions_at: ClassVar[tuple[str, str]] = ("functions", "schema")
-    """Where a request has its functions, and in each its schema."""
+    """Names of the request field with the functions, and of the field in each with its schema."""
 
     @property
     def last(self) -> JsonObject:
-        """The message that counts."""
+        """The message that the request sends."""
         return self.message or (self.messages[-1] if self.messages else {})
 
 
 class PostedMessage(Struct, frozen=True, kw_only=True):
-    """A message of the user."""
+    """A user message."""
 
     role: Literal["user"]
     parts: list[JsonObject]
@@ -96,7 +96,10 @@ class PostedMessage(Struct, frozen=True, kw_only=True):
 
 
 def answers_in(body: ChatBody) -> list[Answer]:
-    """The decisions in a body: of the short forms, or in the assistant's message that an AI SDK client sends back."""
+    """Return the decisions of a body, from the short forms or from the assistant message of an AI SDK client.
+
+    Raises RequestError if a short form is incomplete.
+    """
     if body.decisions:
         return [
             Answer(
@@ -151,7 +154,7 @@ def _remembered(body: ChatBody, approval_id: str) -> Literal["conversation"] | N
 
 
 def _output_in(part: JsonObject) -> Answer | None:
-    """The result of a tool, which counts if the client was to execute it."""
+    """Return a tool result, which counts only if the client had to execute the call."""
     match part:
         case {"toolCallId": str(call), "state": "output-available", "output": output}:
             return Answer(call_id=call, output=output)
@@ -162,7 +165,7 @@ def _output_in(part: JsonObject) -> Answer | None:
 
 
 async def user_message(body: ChatBody, read_blob: ReadBlob) -> ChatMessage:
-    """The message of the user that a body brings. Raises RequestError."""
+    """Return the user message of a body. Raises RequestError if it is missing, empty or invalid."""
     if not body.last:
         raise RequestError(400, "send the new message", param="messages")
     posted = checked(body.last, PostedMessage)
@@ -211,13 +214,13 @@ async def _file(url: str, mime_type: str | None, name: str | None, at: str, read
 def _is_link(url: str) -> bool:
     try:
         parts = urlsplit(url)
-    except ValueError:  # Such as brackets without an address.
+    except ValueError:  # Such as brackets without an IP address.
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def functions_in(body: ChatBody) -> tuple[JsonObject, ...]:
-    """The client's functions in a body, as a job has them. Raises RequestError."""
+    """Return the client functions of a body in the form that jobs use. Raises RequestError if one is invalid."""
     field, schema_name = body.functions_at
     declared: list[Declared] = [
         (f"{field}[{index}]", function.name, function.description, function.schema, None)
@@ -227,5 +230,5 @@ def functions_in(body: ChatBody) -> tuple[JsonObject, ...]:
 
 
 def settings_in(body: ChatBody) -> dict[str, Any]:
-    """The portable settings in a body."""
+    """Return the portable settings of a body."""
     return {} if body.thinking is None else {"thinking": body.thinking}

@@ -1,4 +1,4 @@
-"""The AI SDK's WebSocket transport: one socket, many requests, each with frames of its own numbers."""
+"""The AI SDK's WebSocket transport, which carries many requests over one socket, each with its own numbered frames."""
 
 import asyncio
 from contextlib import aclosing, suppress
@@ -19,14 +19,14 @@ from sidestream.server.http.requests import checked, owner_of, read_frame, serve
 from sidestream.text.redaction import redact
 
 MAX_REQUESTS = 32
-"""Open requests of one socket."""
+"""Maximum open requests per socket."""
 _UNSUPPORTED_DATA = 1003
 
 _log = get_logger(__name__)
 
 
 class ClientFrame(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a client sends."""
+    """A frame from a client."""
 
     type: Literal["send", "resume", "abort"]
     request_id: str
@@ -38,7 +38,7 @@ class ClientFrame(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def chat_socket(websocket: WebSocket) -> None:
-    """Serves one socket. Closing it leaves its runs in progress; an `abort` frame stops the run of its request."""
+    """Serve one socket. Closing it leaves its runs in progress; an `abort` frame stops its request's run."""
     await websocket.accept()
     socket = _Socket(websocket)
     try:
@@ -67,13 +67,13 @@ class _Socket:
         self._owner = owner_of(websocket)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turns: dict[str, StreamedTurn] = {}
-        """Those that are read."""
+        """Turns being streamed, by request id."""
         self._aborted: set[str] = set()
-        """Requests that were ended before their turn had begun."""
+        """Ids of requests that were aborted before their turn started."""
         self._is_closed = False
 
     async def take(self, frame: ClientFrame) -> None:
-        """Begins or ends a request. One that is too many fails, the others continue."""
+        """Start or abort a request. A request beyond the limit fails without affecting the others."""
         if frame.type == "abort":
             await self._abort(frame.request_id)
         elif len(self._tasks) >= MAX_REQUESTS:
@@ -83,7 +83,7 @@ class _Socket:
             self._tasks[frame.request_id] = asyncio.create_task(self._serve(frame))
 
     async def aclose(self) -> None:
-        """Ends all requests; their runs continue. A message that was received is sent, as over HTTP."""
+        """End all requests but not their runs. A received message is still sent, as over HTTP."""
         self._is_closed = True
         for request_id in self._turns:
             self._tasks[request_id].cancel()
@@ -153,5 +153,5 @@ class _Socket:
         return await begin_turn(self._server, self._owner, checked(body, ChatBody))
 
     async def _send(self, frame: JsonObject) -> None:
-        with suppress(WebSocketDisconnect, RuntimeError):  # RuntimeError: the socket was closed meanwhile.
+        with suppress(WebSocketDisconnect, RuntimeError):  # RuntimeError means the socket was closed meanwhile.
             await self._websocket.send_text(jsontext.dumps(frame).decode())

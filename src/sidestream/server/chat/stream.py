@@ -1,4 +1,4 @@
-"""Turns as streams of chunks: a fold of the records of a log, from its beginning or only what follows a number."""
+"""Turns as streams of chunks, built from the records of a log, from its start or after a sequence number."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -18,9 +18,9 @@ from sidestream.text.redaction import redact
 async def turn_records(
     server: Server, conversation: str, turn_start: int, run_start: int
 ) -> AsyncGenerator[list[Record]]:
-    """The records of a turn up to the end of the run that began, or resumed it, with the record `run_start`.
+    """Yield the records of a turn up to the end of the run that started or resumed it with the record `run_start`.
 
-    Those come together that have come together. It ends when the conversation is free for the next run.
+    Keeps the batches in which the records arrived. Ends when the conversation is free for the next run.
     """
     job: Job | None = None
     async with aclosing(server.runs.read(conversation, turn_start - 1)) as batches:
@@ -39,13 +39,16 @@ async def turn_records(
 
 
 EncoderOf = Callable[[str, str, UrlOf], TurnEncoder]
-"""Id of the message, of the run, and the URLs of blobs → the encoder of a turn."""
+"""Creates the encoder of a turn from its message id, its run id and a function that maps blobs to URLs."""
 
 
 async def turn_chunks(
     server: Server, conversation: str, turn_start: int, run_start: int, encoder_of: EncoderOf, after: int = 0
 ) -> AsyncGenerator[list[Chunk]]:
-    """The chunks of a turn; with `after`, those that the records after this number add, and what is open then."""
+    """Yield the chunks of a turn in batches.
+
+    With `after`, yields what is open at that record, and then the chunks of the records after it.
+    """
     blobs = Blobs()
     encoder: TurnEncoder | None = None
     is_joined = after < turn_start
@@ -73,7 +76,7 @@ async def turn_chunks(
 
 
 async def sse_frames(chunks: AsyncGenerator[list[JsonObject]], end: bytes = DONE) -> AsyncGenerator[bytes]:
-    """Chunks as server-sent events."""
+    """Encode chunks as server-sent events."""
     async with aclosing(chunks) as batches:
         async for batch in batches:
             if batch:

@@ -1,4 +1,4 @@
-"""Turns of chats: what a request wants is done, and the turn that it gets to read is named."""
+"""Handles chat requests and determines which turn each of them streams."""
 
 from collections.abc import AsyncGenerator, Container, Sequence
 
@@ -34,17 +34,17 @@ from sidestream.tools.server_side import INDEX, FileSearch
 
 
 class StreamedTurn(Struct, frozen=True, kw_only=True):
-    """A turn to be streamed: all of it, or what follows a record."""
+    """A turn to stream, completely or after a record."""
 
     conversation: str
-    """In the store."""
+    """Conversation id in the store."""
     turn_start: int
     run_start: int
     after: int = 0
     leaf: int = 1
 
     def chunks(self, server: Server, features: Container[str]) -> AsyncGenerator[list[Chunk]]:
-        """Its chunks of the UI message stream, for a client with these features."""
+        """Yield the turn as UI message stream chunks, for a client with these features."""
         steering, approval_s = STEERING in features, server.settings.approval_s
 
         def encoder_of(id: str, run: str, url_of: UrlOf) -> UIMessageEncoder:
@@ -53,7 +53,7 @@ class StreamedTurn(Struct, frozen=True, kw_only=True):
         return self.encoded(server, encoder_of)
 
     def encoded(self, server: Server, encoder_of: EncoderOf) -> AsyncGenerator[list[Chunk]]:
-        """What an encoder makes of it."""
+        """Yield the chunks that an encoder makes of the turn."""
         return turn_chunks(server, self.conversation, self.turn_start, self.run_start, encoder_of, self.after)
 
 
@@ -66,10 +66,11 @@ async def begin_turn(
     needs_digest: bool = True,
     at: float | None = None,
 ) -> StreamedTurn:
-    """Does what a body wants, and says which turn to stream. Raises RequestError.
+    """Handle a chat request and return the turn to stream.
 
-    `answers` are those of the body, unless they are given; `needs_digest` says whether they must name that of the
-    arguments. With `at`, in seconds since 1970, a message is sent to the model then.
+    `answers` default to those of the body; `needs_digest` says whether they must include the digest of the arguments.
+    With `at`, in seconds since 1970, the message is sent to the model at that time. Raises RequestError if the request
+    is invalid.
     """
     branches.check_chat_id(body.id)
     chat = await branches.read_chat(server, owner, body.id)
@@ -93,7 +94,10 @@ async def begin_turn(
 
 
 def open_turn(chat: branches.StoredChat, leaf: branches.Leaf, after: int | None) -> StreamedTurn | None:
-    """The turn that a reader who has the records up to `after` is to get; None if there is nothing to read."""
+    """Return the turn for a subscriber that has the records up to `after`, or None if it has missed nothing.
+
+    Raises RequestError if `after` is not in the last turn.
+    """
     if not leaf.is_live and (after is None or after >= leaf.head):
         return None
     if after is not None and not leaf.turn_start <= after <= leaf.head:
@@ -115,7 +119,7 @@ async def _start(
     fork: branches.Fork | None = None,
     at: float | None = None,
 ) -> StreamedTurn:
-    """Starts a run in a branch."""
+    """Start a run in a branch."""
     server = chat.server
     job = _job(chat, body, leaf, fork)
     beginning: tuple[ChatMessage, ...] = ()
@@ -123,14 +127,14 @@ async def _start(
     if fork is not None:
         parent = chat.leaves[fork.leaf]
         beginning = (await chat.state(parent, fork.before)).messages
-        grants = chat.grants(parent)  # They hold for the conversation, whichever branch it takes.
+        grants = chat.grants(parent)  # Approvals apply to the conversation, whichever branch it takes.
     agent, id = server.agent(job.agent), chat.stored_id(leaf)
     info = await server.runs.start(agent, id, message, job, beginning=beginning, grants=grants, at=at)
     return StreamedTurn(conversation=info.conversation, turn_start=info.start - 1, run_start=info.start, leaf=leaf)
 
 
 async def _repeat(chat: branches.StoredChat, body: ChatBody, at: float | None) -> StreamedTurn:
-    """The question is asked again, in a branch of its own."""
+    """Ask a question again, in a new branch."""
     leaf = chat.leaf(body.leaf)
     snapshot = await branches.snapshot_of(chat, leaf)
     users = [message["id"] for message in snapshot.messages if message["role"] == "user"]
@@ -150,7 +154,7 @@ async def _branch(
     message: ChatMessage,
     at: float | None,
 ) -> StreamedTurn:
-    """The question is asked again, or in other words, in a branch of its own."""
+    """Ask a question again or in other words, in a new branch."""
     log, seq, index = _place(snapshot, target)
     if snapshot.messages[index]["role"] == "assistant":
         index -= 1
@@ -166,7 +170,7 @@ def _place(snapshot: branches.Snapshot, target: str) -> tuple[branches.Leaf, int
 
 
 def _sent_before(leaf: branches.Leaf, message: ChatMessage) -> StreamedTurn | None:
-    """The last turn, if this message opened it: a client that lost the response sends it again."""
+    """Return the last turn if this message opened it, because a client that lost the response sends it again."""
     id = message.metadata.get(branches.MESSAGE_ID)
     if id is None:
         return None
@@ -180,7 +184,7 @@ def _sent_before(leaf: branches.Leaf, message: ChatMessage) -> StreamedTurn | No
 async def _decide(
     chat: branches.StoredChat, body: ChatBody, answers: list[Answer], *, needs_digest: bool
 ) -> StreamedTurn:
-    """Resumes a turn that waits, with decisions on what the server holds; nothing of the posted history counts."""
+    """Resume a waiting turn with decisions. Only the server's own history counts, not the posted one."""
     leaf, server = chat.leaf(body.leaf), chat.server
     job = chat.last_job(leaf)
     try:
@@ -207,7 +211,7 @@ def _pending(state: LogState) -> Sequence[PendingApproval]:
 
 
 def _job(chat: branches.StoredChat, body: ChatBody, leaf: int, fork: branches.Fork | None) -> Job:
-    """What the run needs. A chat keeps its model until a request names another."""
+    """Return the job of a run. A chat keeps its model until a request names another."""
     parent = chat.leaves.get(leaf if fork is None else fork.leaf)
     last = chat.last_job(parent) if parent is not None else None
     name = body.model or (last.agent if last is not None else chat.server.settings.default)
@@ -222,7 +226,7 @@ def _job(chat: branches.StoredChat, body: ChatBody, leaf: int, fork: branches.Fo
 
 
 def _tool(name: str, settings: ServerSettings) -> str | JsonObject:
-    """A tool by its name; a file search is one of the index of this machine, where that is open."""
+    """Return a tool by name. A file search uses this machine's index, where requests may use it."""
     searches = name == FileSearch.key and offers_index(settings)
     return {"name": name, "stores": [INDEX]} if searches else name
 
