@@ -1,4 +1,4 @@
-"""Requests of the Chat Completions API: their shapes, and what they mean here."""
+"""The Chat Completions API: its requests and their conversion to runs."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -26,12 +26,12 @@ DONE = b"data: [DONE]\n\n"
 
 
 def routes() -> list[BaseRoute]:
-    """What this API answers to."""
+    """Return the routes of this API."""
     return [Route("/v1/chat/completions", create, methods=["POST"])]
 
 
 async def create(request: Request) -> Response:
-    """Answers a conversation, streamed or whole."""
+    """Answer a conversation, streamed or in one response."""
     body = checked(await read_json(request), CompletionRequest)
     server = server_of(request)
     job, history = body.job(server.settings.default), body.history()
@@ -58,7 +58,7 @@ async def _frames(request: Request, info: RunInfo, encoder: ChatCompletionsEncod
 
 
 THINKING = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
-"""`reasoning_effort` → our `thinking`."""
+"""`thinking` settings by `reasoning_effort`."""
 Name = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
@@ -194,7 +194,7 @@ class CompletionRequest(Struct):
     n: Literal[1] | None = None
 
     def job(self, default: str) -> Job:
-        """What the run is started with."""
+        """Return the job of the run."""
         settings: dict[str, Any] = {
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -214,7 +214,7 @@ class CompletionRequest(Struct):
         )
 
     def history(self) -> list[ChatMessage]:
-        """The messages as ours; neighbouring results of tools are one message."""
+        """Convert the messages to ours, joining consecutive tool results into one message."""
         history: list[ChatMessage] = []
         names: dict[str, str] = {}
         for index, message in enumerate(self.messages):
@@ -247,7 +247,7 @@ class CompletionRequest(Struct):
         )
 
     def _must_call(self) -> str | None:
-        """What the model must call first: any function, or the one of this name."""
+        """Return the tool that the model must call first, or "required" for any."""
         match self.tool_choice:
             case "required":
                 return "required" if self.tools else None

@@ -1,4 +1,4 @@
-"""Requests of Anthropic's Messages API: their shapes, and what they mean here."""
+"""Anthropic's Messages API: its requests and their conversion to runs."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -35,7 +35,7 @@ from sidestream.tools.server_side import TOOLS
 
 
 def routes() -> list[BaseRoute]:
-    """What this API answers to."""
+    """Return the routes of this API."""
     answering = with_errors(_error)
     return [
         Route("/v1/messages", answering(create), methods=["POST"]),
@@ -44,7 +44,7 @@ def routes() -> list[BaseRoute]:
 
 
 async def create(request: Request) -> Response:
-    """Answers a conversation, streamed or whole."""
+    """Answer a conversation, streamed or in one response."""
     body = checked(without_blocks_of_others(await read_json(request)), MessagesRequest)
     server = server_of(request)
     job = body.job(server.settings.default)
@@ -60,7 +60,7 @@ async def create(request: Request) -> Response:
 
 
 async def count_tokens(request: Request) -> Response:
-    """An estimate of the tokens of a request."""
+    """Estimate the number of tokens of a request."""
     body = checked(without_blocks_of_others(await read_json(request)), TokensRequest)
     return json_response({"input_tokens": message_tokens(body.history())})
 
@@ -72,13 +72,13 @@ async def _frames(request: Request, info: RunInfo, encoder: MessagesEncoder) -> 
 
 
 def _error(_: Request, refused: RequestError) -> JsonObject:
-    """An error as this API writes it: the message begins with the place of what is wrong."""
+    """Return an error in this API's format, whose message starts with the parameter."""
     message = f"{refused.param}: {refused.message}" if refused.param else refused.message
     return {"type": "error", "error": {"type": error_type(refused.status), "message": message}}
 
 
 HOSTED = {"web_search_": "web_search", "web_fetch_": "web_fetch", "code_execution_": "code_interpreter"}
-"""How the types of the API's own tools begin → our names."""
+"""Our tool names by the prefix of the API's tool types."""
 
 
 _OF_OTHERS = frozenset(
@@ -89,7 +89,7 @@ _OF_OTHERS = frozenset(
         "advisor_tool_result",
     }
 )
-"""Blocks of an answer that Anthropic's own tools made. A client sends them back; the text that came of them counts."""
+"""Types of blocks from Anthropic's own tools. Clients send them back, but only the text that followed counts."""
 
 
 class _Base64Source(Struct, tag="base64"):
@@ -179,7 +179,7 @@ class _ThinkingSetting(Struct):
 
 
 class TokensRequest(Struct):
-    """The body of a request for a count of tokens."""
+    """The body of a token count request."""
 
     messages: Annotated[list[_Message], Meta(min_length=1)]
     model: str | None = None
@@ -187,7 +187,7 @@ class TokensRequest(Struct):
     tools: list[_Tool] = field(default_factory=list[_Tool])
 
     def history(self) -> list[ChatMessage]:
-        """The messages as ours."""
+        """Convert the messages to ours."""
         history: list[ChatMessage] = []
         names: dict[str, str] = {}
         if self.system:
@@ -211,7 +211,7 @@ class MessagesRequest(TokensRequest):
     output_config: _OutputConfig | None = None
 
     def job(self, default: str) -> Job:
-        """What the run is started with."""
+        """Return the job of the run."""
         settings: dict[str, Any] = {
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -239,7 +239,7 @@ class MessagesRequest(TokensRequest):
         return functions_of(declared, schema_name="input_schema")
 
     def _must_call(self) -> str | None:
-        """What the model must call first: any function, or the one of this name."""
+        """Return the tool that the model must call first, or "required" for any."""
         match self.tool_choice:
             case _Choice(type="any"):
                 return "required" if any(tool.type == "custom" for tool in self.tools) else None
@@ -263,7 +263,7 @@ class MessagesRequest(TokensRequest):
 
 
 def without_blocks_of_others(given: JsonObject) -> JsonObject:
-    """The body without the content of blocks that only Anthropic can read. Their places stay."""
+    """Empty the blocks that only Anthropic can read, keeping their positions."""
     empty: JsonObject = {"type": "redacted_thinking", "data": ""}
     messages = given.get("messages")
     if not is_array(messages):
@@ -281,7 +281,7 @@ def _emptied(message: JsonObject, empty: JsonObject) -> JsonObject:
 
 
 def _hosted(tool: _Tool, at: str) -> JsonObject:
-    """A server-side tool with the restrictions that the request has for it."""
+    """Return a server-side tool with the restrictions from the request. Raises RequestError if it is not supported."""
     for start, name in HOSTED.items():
         if tool.type.startswith(start):
             fields = _restrictions(tool, name)
@@ -312,7 +312,7 @@ def _restrictions(tool: _Tool, name: str) -> JsonObject:
 
 
 def _messages(message: _Message, where: str, names: dict[str, str]) -> list[ChatMessage]:
-    """A message as ours: results of tools, which the API has among the user's content, are a message of their own."""
+    """Convert a message to ours, moving tool results out of the user's content into a separate message."""
     if isinstance(message.content, str):
         parts: list[MessagePart] = [TextPart(message.content)]
     else:

@@ -1,4 +1,4 @@
-"""What the APIs without state share: the history comes with each request, and a run ends with its response."""
+"""Functions for the stateless APIs, whose requests carry the whole history and whose runs end with the response."""
 
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -19,34 +19,37 @@ from sidestream.stream.parts import Error, StepStart, StreamPart, TextDelta, Tex
 
 
 class Encoder(Protocol):
-    """Makes the events of an API of parts."""
+    """Encodes parts as the events of an API."""
 
     error: Error | None
 
     def feed(self, part: StreamPart) -> list[JsonObject]:
-        """The events of a part."""
+        """Return the events of a part."""
         ...
 
 
 def settings_of(settings: Mapping[str, Any]) -> JsonObject:
-    """The settings that a request has. The client may be written for another model, so unsupported ones only warn."""
+    """Return the settings that are set. Unsupported ones only warn, as the client may be written for another model."""
     return {**without_none(settings), "unsupported": "warn"}
 
 
 def text_in(parts: Iterable[MessagePart]) -> str:
-    """The texts among these parts, joined."""
+    """Join the text among these parts."""
     return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 
 def name_of(call_id: str, names: Mapping[str, str], at: str, *, what: str = "call") -> str:
-    """The tool of an earlier call. Raises RequestError if no call has this id."""
+    """Return the tool name of an earlier call. Raises RequestError if no call has this id."""
     if call_id not in names:
         raise RequestError(400, f"no {what} has the id {call_id!r}", param=at)
     return names[call_id]
 
 
 async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMessage], job: Job) -> RunInfo:
-    """Starts a run on a history that ends with what the model is to answer, in a conversation of its own."""
+    """Start a run in a new conversation, on a history whose last message the model answers.
+
+    Raises RequestError if the last message is neither the user's nor a tool result.
+    """
     if not messages or messages[-1].role not in ("user", "tool"):
         raise RequestError(400, "the last message must be the user's, or the result of a tool", param="messages")
     conversation = stored_id(request, f"{job.api}_{os.urandom(12).hex()}")
@@ -55,7 +58,7 @@ async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMe
 
 
 async def events_of(request: Request, info: RunInfo, encoder: Encoder) -> AsyncGenerator[list[JsonObject]]:
-    """The events of a run, as they come: those together that come together."""
+    """Yield the events of a run, in the batches in which they arrive."""
     async with aclosing(parts_of(server_of(request).runs, info)) as batches:
         async for parts in batches:
             if events := [event for part in parts for event in encoder.feed(part)]:
@@ -65,7 +68,7 @@ async def events_of(request: Request, info: RunInfo, encoder: Encoder) -> AsyncG
 async def all_events(
     request: Request, info: RunInfo, encoder: Encoder, failed: Callable[[Error], RequestError]
 ) -> list[JsonObject]:
-    """The events of a whole run. Raises an error if the run failed."""
+    """Return all events of a run. Raises RequestError if the run failed."""
     async with aclosing(parts_of(server_of(request).runs, info)) as batches:
         parts = [part async for batch in batches for part in batch]
     events = [event for part in _settled(parts) for event in encoder.feed(part)]
@@ -75,7 +78,7 @@ async def all_events(
 
 
 def _settled(parts: list[StreamPart]) -> list[StreamPart]:
-    """The parts, without the text that a final one has replaced."""
+    """Return the parts without text that a final part has replaced."""
     settled: list[StreamPart] = []
     replaced: set[str] = set()
     for part in reversed(parts):
