@@ -1,4 +1,4 @@
-"""What the page's panels and the timeline read: settings, conversations, runs, indexes, MCP servers.
+"""APIs for the web UI's panels and timeline: settings, conversations, runs, indexes and MCP servers.
 
 May import `http`, `runs` and the modules beside this folder.
 """

@@ -1,4 +1,4 @@
-"""Conversations as a list."""
+"""The list of conversations."""
 
 from typing import Any
 
@@ -17,20 +17,20 @@ from sidestream.store.records import open_run
 
 MAX_LISTED = 100
 MAX_SEARCH = 1000
-"""Characters: databases refuse patterns that are much longer."""
+"""Maximum characters, because databases refuse much longer patterns."""
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """The routes of the list."""
+    """Return the routes of this API."""
     return [
         Route("/api/conversations", list_conversations, methods=["GET"]),
     ]
 
 
 async def list_conversations(request: Request) -> Response:
-    """The owner's conversations, last changed first; `before` is the `next` of the page before.
+    """List the tenant's conversations, last changed first. `before` is the `next` of the previous page.
 
-    A chat with branches is listed where the newest of them stands, and may come again on a later page.
+    A chat with branches is listed at its newest branch, and may appear again on a later page.
     """
     server, owner = server_of(request), owner_of(request)
     limit = max(1, min(_number(request, "limit", 50), MAX_LISTED))
@@ -44,7 +44,7 @@ async def list_conversations(request: Request) -> Response:
         page = await server.store.conversations(limit, before, prefix=f"{owner}/", search=search)
         has_more = len(page) >= limit
         for info in page:
-            # Those that changed at the same moment stay together: the next page begins before it.
+            # Keep conversations with the same time on one page, because the next page starts before that time.
             if len(found) >= limit and info.updated != before:
                 has_more = True
                 break
@@ -70,7 +70,7 @@ async def _listed(server: Server, chat: str, info: ConversationInfo) -> JsonObje
 
 
 def _number(request: Request, name: str, default: int) -> Any:
-    """A number of the query: whole, unless it is a time."""
+    """Parse a numeric query parameter, an integer unless it is a time. Raises RequestError if it is invalid."""
     text = request.query_params.get(name)
     if text is None:
         return default

@@ -1,6 +1,6 @@
-"""REST of the page: the file index of this machine, to add folders to, update, search and remove from.
+"""REST API for the web UI to add, update, search and remove folders of this machine's file index.
 
-Its files belong to whoever started the server: it is closed where several people use it, and only the owner changes it.
+The indexed files belong to the server's owner, so the index is closed on shared servers and only the owner changes it.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from sidestream.server.settings import offers_index
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """The routes of this module."""
+    """Return the routes of this API."""
     return [
         Route("/api/indexes", folders),
         Route("/api/indexes", add, methods=["POST"]),
@@ -27,7 +27,7 @@ def routes(server: Server) -> list[BaseRoute]:
 
 
 async def folders(request: Request) -> Response:
-    """The folders of the index; why there are none where the page has no index."""
+    """Return the folders of the index, or the reason why the web UI has no index."""
     server = server_of(request)
     indexes = server.indexes
     if not offers_index(server.settings):
@@ -40,7 +40,7 @@ async def folders(request: Request) -> Response:
 
 
 async def add(request: Request) -> Response:
-    """Begins to read a folder, or what has changed in it: `GET` reports how far it is."""
+    """Start to read a folder or its changes. `GET` reports the progress."""
     indexes = _indexes(request)
     check_admin(request, "index folders")
     path: Any = (await read_json(request)).get("path")
@@ -50,14 +50,14 @@ async def add(request: Request) -> Response:
 
 
 async def remove(request: Request) -> Response:
-    """Takes a folder out of the index. Its files stay."""
+    """Remove a folder from the index, keeping its files."""
     indexes = _indexes(request)
     check_admin(request, "remove folders from the index")
     return json_response({"removed": await indexes.remove(request.query_params.get("path", ""))})
 
 
 async def search(request: Request) -> Response:
-    """The best passages for `q`."""
+    """Return the best passages for `q`."""
     indexes = _indexes(request)
     query = request.query_params.get("q", "")
     if not query.strip():

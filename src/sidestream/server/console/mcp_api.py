@@ -1,7 +1,8 @@
-"""REST of the page: the MCP servers of the shared `mcp.json`, to read, change, test and sign in at.
+"""REST API for the web UI to read, change, test and sign in to the MCP servers of the shared `mcp.json`.
 
-Values of headers and variables go in and never come out. Whoever may change the file may start programs on this
-machine, and have it call any URL: only the owner may. Others see which servers there are, not how they are called.
+Values of headers and variables can be written but are never returned. Anyone who may change the file can start programs
+on this machine and make it call any URL, so only the server's owner may. Others see the servers' names, but not how
+they are called.
 """
 
 import asyncio
@@ -27,18 +28,18 @@ from sidestream.text.redaction import redact
 from sidestream.tools.server_side import RemoteMCP
 
 CALLBACK = "/mcp/callback"
-"""Where a browser returns after a sign-in. Without a token, since another site sends it here: `state` is the secret."""
+"""Redirect path after a sign-in. It needs no token, because another site redirects here; `state` is the secret."""
 _FIELDS = frozenset(
     {
         "command", "args", "env", "cwd", "approval", "allowed_tools", "disabled", "type",
         "url", "headers", "authorization", "require_approval", "execution", "server_url", "server_description",
     }
 )  # fmt: skip
-"""Fields of an entry that the page may change."""
+"""Fields of an entry that the web UI may change."""
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """The routes of this module."""
+    """Return the routes of this API."""
     return [
         Route("/api/mcp", servers),
         Route("/api/mcp/{label}", change, methods=["PUT"]),
@@ -52,7 +53,7 @@ def routes(server: Server) -> list[BaseRoute]:
 
 
 async def servers(request: Request) -> Response:
-    """The servers of the file, and whether they can be changed here."""
+    """Return the servers of the file, and whether the sender can change them."""
     server = server_of(request)
     if server.settings.mcp_file is None:
         return json_response({"file": None, "editable": False, "servers": [], "problem": None})
@@ -68,7 +69,7 @@ async def servers(request: Request) -> Response:
 
 
 async def change(request: Request) -> Response:
-    """Merges the fields of the body into the entry of a server; null removes one, and what is left out stays."""
+    """Merge the fields of the body into the entry of a server. Null removes a field, and missing ones stay."""
     server, label = server_of(request), request.path_params["label"]
     editor = _editor(request)
     changes = await read_json(request)
@@ -81,7 +82,7 @@ async def change(request: Request) -> Response:
 
 
 async def remove(request: Request) -> Response:
-    """Removes a server from the file."""
+    """Remove a server from the file."""
     server, label = server_of(request), request.path_params["label"]
     if not _editor(request).remove(label):
         raise not_found("MCP server", label)
@@ -91,7 +92,7 @@ async def remove(request: Request) -> Response:
 
 
 async def test(request: Request) -> Response:
-    """Starts a server, lists its tools and stops it; says how long each stage took, or what went wrong."""
+    """Start a server, list its tools and stop it. Return the time of each stage, or the error."""
     server = server_of(request)
     configured = _configured(_editor(request), request.path_params["label"])
     accepted: AcceptedDefinitions | None = _accepted(server)
@@ -108,7 +109,7 @@ async def test(request: Request) -> Response:
 
 
 async def accept(request: Request) -> Response:
-    """Accepts a changed definition of a tool, by its name and digest; returns the server."""
+    """Accept a changed tool definition by its name and digest, and return the server."""
     server, label = server_of(request), request.path_params["label"]
     editor = _editor(request)
     body = await read_json(request)
@@ -123,7 +124,7 @@ async def accept(request: Request) -> Response:
 
 
 async def login(request: Request) -> Response:
-    """Starts a sign-in; the page opens `url`. `url` is null if the server wants none."""
+    """Start a sign-in and return the `url` for the browser, which is null if the server does not require one."""
     server = server_of(request)
     configured = _configured(_editor(request), request.path_params["label"])
     if not isinstance(configured, RemoteMCP) or configured.url is None:
@@ -139,7 +140,7 @@ async def login(request: Request) -> Response:
 
 
 async def logout(request: Request) -> Response:
-    """Removes the sign-in from this machine."""
+    """Delete the sign-in's tokens from this machine."""
     server = server_of(request)
     configured = _configured(_editor(request), request.path_params["label"])
     if not isinstance(configured, RemoteMCP) or configured.url is None:
@@ -150,7 +151,7 @@ async def logout(request: Request) -> Response:
 
 
 async def callback(request: Request) -> Response:
-    """A browser is back from a sign-in."""
+    """Finish a sign-in after the browser was redirected back."""
     server = server_of(request)
     found = server.sign_ins.returned(dict(request.query_params))
     if found is None:
@@ -183,7 +184,7 @@ async def _described(server: Server, editor: ConfigEditor, each: ConfiguredServe
 
 
 def _named(each: ConfiguredServer) -> dict[str, Any]:
-    """A server as those see it who may not change it: arguments and URLs may hold what is secret."""
+    """Describe a server to those who may not change it, without arguments and URLs, which may hold secrets."""
     return {
         "label": each.label,
         "kind": _kind(each.entry),
@@ -196,7 +197,7 @@ def _named(each: ConfiguredServer) -> dict[str, Any]:
 
 
 def _url(editor: ConfigEditor, label: str) -> str | None:
-    """The address of a server; the one that is shown lacks what is secret in it."""
+    """Return the server's full URL, because the displayed one has its secrets removed."""
     try:
         configured = _configured(editor, label)
     except ConfigurationError:
@@ -210,12 +211,12 @@ def _accepted(server: Server) -> AcceptedDefinitions:
 
 
 def _changes(server: Server, label: str) -> list[Any]:
-    """Tools that are not offered, since their definitions have changed."""
+    """Return the tools that are not offered because their definitions have changed."""
     return msgspec.to_builtins(_accepted(server).changes(label))
 
 
 def _kind(entry: dict[str, Any]) -> str:
-    """Where it is called: `command` (a process here), `url` (from here), or `provider`."""
+    """Return `command` for a local process, `url` for calls from this machine, or `provider` for calls from there."""
     if "command" in entry:
         return "command"
     is_wire_form = "server_label" in entry
@@ -223,7 +224,7 @@ def _kind(entry: dict[str, Any]) -> str:
 
 
 def _editor(request: Request) -> ConfigEditor:
-    """The file, for those who may change and try its servers. Raises RequestError."""
+    """Return the file's editor. Raises RequestError if there is no file or the sender may not change it."""
     file = server_of(request).settings.mcp_file
     if file is None:
         raise RequestError(404, "this server has no file of MCP servers", type="not_found", code="no_mcp_file")

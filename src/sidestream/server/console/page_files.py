@@ -1,4 +1,4 @@
-"""The files of the page: built by `make page` into `server/page`, and shipped in the wheel."""
+"""The files of the web UI, built by `make page` into `server/page` and shipped in the wheel."""
 
 import mimetypes
 from functools import cache
@@ -17,14 +17,14 @@ NOT_BUILT = (
     "The APIs of this server work without it: /v1/responses, /v1/chat/completions, /v1/messages, /api/chat.\n"
 )
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
-"""Set here, since the types that Python knows come from the machine it runs on."""
+"""MIME types by extension, because those that Python knows depend on the machine."""
 _FOREVER = "public, max-age=31536000, immutable"
-"""For files whose name holds a hash of what is in them."""
+"""Cache header for files whose name contains a hash of their content."""
 _BASE = '<meta name="sidestream-base" content="'
 
 
 def routes(folder: Path = FOLDER) -> list[BaseRoute]:
-    """The page and its files. They come last: the page answers to every address that nothing else answers to."""
+    """Return the routes of the web UI and its files."""
 
     def page(request: Request) -> Response:
         if not (folder / "index.html").is_file():
@@ -60,7 +60,7 @@ def _file(folder: Path, name: str, caching: str) -> Response:
 
 @cache
 def _index(folder: Path, changed: int, root_path: str) -> str:
-    """The page's HTML for a server that is mounted below `root_path`."""
+    """Return the web UI's HTML for a server mounted below `root_path`."""
     root = escape(root_path.rstrip("/"))
     html = (folder / "index.html").read_text("utf-8")
     return html.replace('="./', f'="{root}/').replace(_BASE, _BASE + root)

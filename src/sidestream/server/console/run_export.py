@@ -1,4 +1,4 @@
-"""The records of a run, as the timeline of the page reads them, and a run as a file to keep."""
+"""The records of a run as JSON for the web UI's timeline, and exports of a run."""
 
 from collections.abc import Iterable
 
@@ -11,9 +11,10 @@ from sidestream.text.redaction import REDACTED, redact
 
 
 def record_json(row: Row) -> JsonObject:
-    """A record as JSON: `parts` of the stream, or a `fact`. Blobs stand in it as `{"$bytes": digest}` and the like.
+    """Convert a record to JSON, with the `parts` of the stream or a `fact`.
 
-    The names of those that do are in `blobs`: the content of a record could look like an address.
+    Blobs appear as `{"$bytes": digest}` and the like. `blobs` lists their digests, because other content could look the
+    same.
     """
     shown: JsonObject = {"seq": row.seq, "time": row.time, "kind": row.kind}
     if row.blobs:
@@ -24,18 +25,18 @@ def record_json(row: Row) -> JsonObject:
         return {**shown, "damaged": True}
     if body.get("type") != "segment":
         return {**shown, "fact": body}
-    # What a decoder says to the turn is internal.
+    # The decoder's outcome is internal.
     parts = [{key: value for key, value in part.items() if key != "outcome"} for part in objects(body.get("parts"))]
     return {**shown, "parts": parts}
 
 
 def parts_text(records: Iterable[Record]) -> tuple[str, int]:
-    """The part stream of a run, one line of JSON for each part, and how many secrets were replaced in it."""
+    """Return a run's parts, one line of JSON each, and the number of secrets that were redacted."""
     return _redacted("".join(f"{part.to_json()}\n" for part in stream_of(records)))
 
 
 def markdown_text(records: Iterable[Record]) -> tuple[str, int]:
-    """A run as Markdown, for people, and how many secrets were replaced in it."""
+    """Return a run as Markdown, and the number of secrets that were redacted."""
     return _redacted(to_markdown(records))
 
 

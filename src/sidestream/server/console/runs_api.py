@@ -1,4 +1,4 @@
-"""REST of the page: an owner's runs in progress, the records of a run, and the run as a file."""
+"""REST API for the web UI with a tenant's runs in progress, the records of a run, and its export."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ HERE = "this server"
 
 
 async def runs_in_progress(server: Server, owner: str) -> list[JsonObject]:
-    """The owner's runs: who drives them, since when, and what they have cost. `chat` is the id in the store."""
+    """Return the tenant's runs with their worker, start and cost. `chat` is the id in the store."""
     here = {str(entry["chat"]): entry for entry in server.runs.in_progress(owner)}
     found = [*here, *(id for id in await server.runs.execution.running(owner) if id not in here)]
     drivers = await server.runs.execution.drivers(found)
@@ -64,19 +64,19 @@ async def _described_run(server: Server, conversation: str) -> JsonObject | None
 
 
 PAGE_ROWS = 2000
-"""Records in one response; the page requests the rest after the last of them."""
+"""Maximum records per response. The web UI requests the rest after the last of them."""
 MAX_WAIT_S = 25.0
-"""How long a request may wait for new records: less than proxies allow."""
+"""Maximum seconds that a request waits for new records, below the timeout of most proxies."""
 
 _EXPORTS: dict[str, tuple[Callable[[Sequence[Record]], tuple[str, int]], str, str]] = {
     "parts": (parts_text, "jsonl", "application/x-ndjson"),
     "markdown": (markdown_text, "md", "text/markdown"),
 }
-"""Format → how to make it, the extension of its file, its type."""
+"""Writer, file extension and MIME type, by export format."""
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """The routes of this module."""
+    """Return the routes of this API."""
     return [
         Route("/api/engine", engine_stats),
         Route("/api/runs", list_runs),
@@ -88,13 +88,13 @@ def routes(server: Server) -> list[BaseRoute]:
 
 
 async def list_runs(request: Request) -> Response:
-    """The owner's runs in progress, whoever drives them: those that nobody reads, too."""
+    """List the tenant's runs in progress, in any process, including those without subscribers."""
     found = await runs_in_progress(server_of(request), owner_of(request))
     return json_response({"runs": [{**entry, "chat": _chat_of(entry["chat"])} for entry in found]})
 
 
 async def engine_stats(request: Request) -> Response:
-    """How many runs are queued, driven and waiting, of all owners, and whether they are driven in time."""
+    """Return how many runs of all tenants are queued, executed and waiting, and whether they are executed in time."""
     server = server_of(request)
     try:
         stats = await stats_of(server.runs.execution.engine)
@@ -104,14 +104,14 @@ async def engine_stats(request: Request) -> Response:
 
 
 async def stop(request: Request) -> Response:
-    """Stops a run, whoever drives it."""
+    """Stop a run, whichever process executes it."""
     server = server_of(request)
     info = await _run(request)
     return json_response({"stopped": info.is_live and await server.runs.stop(info.conversation)})
 
 
 async def resume(request: Request) -> Response:
-    """Continues a run that was stopped or has failed; one in progress that nobody drives is enqueued again."""
+    """Resume a stopped or failed run, or enqueue a run in progress that no worker executes."""
     server = server_of(request)
     info = await _run(request)
     rows = await server.store.read(info.conversation)
@@ -128,7 +128,7 @@ async def resume(request: Request) -> Response:
 
 
 async def records(request: Request) -> Response:
-    """The records of a run after a number; with `wait`, once there are any, or after so many seconds."""
+    """Return the records of a run after a sequence number, waiting up to `wait` seconds for the first."""
     query = request.query_params
     after, wait_s = query_number(query, "after") or 0, min(query_number(query, "wait") or 0, MAX_WAIT_S)
     server = server_of(request)
@@ -137,7 +137,7 @@ async def records(request: Request) -> Response:
         rows = await _rows(server, info, after)
         if not rows and info.is_live and wait_s:
             await _news(server, info, feed, after, wait_s)
-            # Before its rows: a run that ends meanwhile is requested once more.
+            # Read the run before its rows, so that a run ending in between is requested once more.
             info = await server.runs.find(owner_of(request), info.id)
             rows = await _rows(server, info, after)
     page, is_live = rows[:PAGE_ROWS], info.is_live
@@ -151,7 +151,7 @@ async def records(request: Request) -> Response:
 
 
 async def export(request: Request) -> Response:
-    """The run as a file: its parts, or a text for people. Secrets are replaced, and a header says how many."""
+    """Export a run as its parts or as Markdown. Secrets are redacted, and a header says how many."""
     name = request.query_params.get("format", "parts")
     if name not in _EXPORTS:
         raise RequestError(400, f"no format {name!r}: there are {', '.join(_EXPORTS)}", param="format")
@@ -168,15 +168,15 @@ async def export(request: Request) -> Response:
 
 
 async def _run(request: Request) -> RunInfo:
-    """The run that a request names. Raises RequestError(404)."""
+    """Return the run that a request names. Raises RequestError(404) if there is none."""
     id = request.path_params["run"]
-    if not id.isprintable():  # PostgreSQL does not even look for a text with a NUL.
+    if not id.isprintable():  # PostgreSQL refuses strings with a NUL.
         raise not_found("run", id)
     return await server_of(request).runs.find(owner_of(request), id)
 
 
 async def _news(server: Server, info: RunInfo, feed: Feed, after: int, wait_s: float) -> None:
-    """Waits for new records of the conversation, whoever writes them."""
+    """Wait for new records of the conversation, whichever process writes them."""
     is_here = info.conversation in server.runs.live
     try:
         async with asyncio.timeout(wait_s):
@@ -187,7 +187,7 @@ async def _news(server: Server, info: RunInfo, feed: Feed, after: int, wait_s: f
 
 
 async def _rows(server: Server, info: RunInfo, after: int) -> list[Row]:
-    """The rows of the run. The message that it answers stands before its beginning."""
+    """Return the rows of the run, including the message before its start that it answers."""
     rows = await server.store.read(info.conversation, max(after, info.start - 2))
     return [row for row in rows if row.run == info.id]
 

@@ -1,4 +1,4 @@
-"""REST of the page: what the server offers, its models, and which keys it found. No response holds a key."""
+"""REST API for the web UI with the server's features, its models and the keys it found. No response contains a key."""
 
 import asyncio
 import os
@@ -22,12 +22,12 @@ from sidestream.text.redaction import redact
 from sidestream.version import __version__
 
 _MIN_SHOWN = 16
-"""Of a shorter key, not even the end is shown."""
+"""Minimum length of a key whose last characters are shown."""
 _TEST_TIMEOUT_S = 20.0
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """The routes of this module."""
+    """Return the routes of this API."""
     return [
         Route("/api/about", about),
         Route("/api/sign-in", sign_in, methods=["POST"]),
@@ -38,7 +38,7 @@ def routes(server: Server) -> list[BaseRoute]:
 
 
 async def about(request: Request) -> Response:
-    """What a page needs to begin."""
+    """Return the server information that the web UI needs at start."""
     settings = server_of(request).settings
     return json_response(
         {
@@ -53,8 +53,8 @@ async def about(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """The agents and models that requests may name, what each can do, and the names of their providers."""
-    # The first time it imports every provider.
+    """Return the agents and models that requests may name, their abilities, and their providers' names."""
+    # The first call imports every provider.
     offered = await asyncio.to_thread(offered_models, server_of(request).settings)
     fields = [msgspec.to_builtins(model) for model in offered]
     providers = {
@@ -65,7 +65,7 @@ async def models(request: Request) -> Response:
 
 
 async def keys(request: Request) -> Response:
-    """Which keys are set. Only the owner sees how a key ends, and may test it."""
+    """Return which keys are set. Only the server's owner sees the end of a key and may test it."""
     is_admin = may_administer(request)
     installed = await asyncio.to_thread(installed_providers)
     found = [_key(provider, is_admin) for provider in installed if provider.key_variables]
@@ -73,7 +73,7 @@ async def keys(request: Request) -> Response:
 
 
 async def test_key(request: Request) -> Response:
-    """Whether a provider accepts the key: lists its models, which costs nothing."""
+    """Test whether a provider accepts the key, by listing its models, which is free."""
     check_admin(request, "test its keys")
     name = request.path_params["provider"]
     provider = next((found for found in installed_providers() if found.name == name), None)
@@ -105,5 +105,5 @@ def _key(provider: ProviderInfo, is_admin: bool) -> dict[str, Any]:
 
 
 def _model_of(provider: ProviderInfo) -> str:
-    """A model string; which model is of no importance for a list of them."""
+    """Return a model string of the provider. Any model will do to list them."""
     return provider.name if provider.default_models.get("chat") else f"{provider.name}:any"

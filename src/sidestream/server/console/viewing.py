@@ -1,4 +1,4 @@
-"""The viewer of a file: the page's timeline over a log, a recording or a file of parts."""
+"""The viewer of a file, which shows a log, a recording or a file of parts in the web UI's timeline."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -35,7 +35,7 @@ from sidestream.text.redaction import Secret
 from sidestream.version import __version__
 
 MAX_CONVERSATIONS = 500
-"""Of a log, the last of them are listed."""
+"""Maximum conversations of a log, whose latest ones are listed."""
 _SQLITE = b"SQLite format 3\x00"
 
 
@@ -46,52 +46,52 @@ class ViewedRun(Struct, frozen=True, kw_only=True):
     title: str = ""
     model: str | None = None
     time: float = 0
-    """When it began, in seconds since 1970; 0 if the file does not say."""
+    """Start in seconds since 1970. 0 means unknown."""
 
 
 class ViewedFile(Protocol):
-    """What the viewer shows."""
+    """A file that the viewer can show."""
 
     async def runs(self) -> Sequence[ViewedRun]:
-        """The runs, newest first, or in the order of the file."""
+        """Return the runs, newest first or in the order of the file."""
         ...
 
     async def records(self, run: str) -> list[JsonObject] | None:
-        """The records of a run, as `record_json` has them; None for an unknown run."""
+        """Return the records of a run in the form of `record_json`, or None if the run is unknown."""
         ...
 
     async def blob(self, digest: str) -> bytes:
-        """The content of a file that a record names. Raises BlobError."""
+        """Return the content of a file that a record names. Raises BlobError if it is missing."""
         ...
 
     async def aclose(self) -> None:
-        """Closes it."""
+        """Close the file."""
         ...
 
 
 class PartsFile:
-    """Runs that are known as lists of parts, without times."""
+    """Runs that are lists of parts without times."""
 
     def __init__(self, runs: Mapping[str, tuple[ViewedRun, list[JsonObject]]]) -> None:
         self._runs = runs
 
     async def runs(self) -> Sequence[ViewedRun]:
-        """The runs."""
+        """Return the runs."""
         return [run for run, _ in self._runs.values()]
 
     async def records(self, run: str) -> list[JsonObject] | None:
-        """One record for each part."""
+        """Return one record for each part."""
         if run not in self._runs:
             return None
         parts = self._runs[run][1]
         return [{"seq": at, "time": 0, "kind": part["type"], "parts": [part]} for at, part in enumerate(parts, 1)]
 
     async def blob(self, digest: str) -> bytes:
-        """There are none: the bytes stand in the parts."""
+        """Raise BlobError, because the parts contain their bytes."""
         raise BlobError(f"no file {digest}", digest=digest)
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing, as nothing is open."""
 
 
 class LogFile:
@@ -101,7 +101,7 @@ class LogFile:
         self._store = store
 
     async def runs(self) -> Sequence[ViewedRun]:
-        """The runs of the last conversations, newest first."""
+        """Return the runs of the latest conversations, newest first."""
         found: list[ViewedRun] = []
         for info in (await self._store.conversations(MAX_CONVERSATIONS))[:MAX_CONVERSATIONS]:
             seen: dict[str, ViewedRun] = {}
@@ -115,7 +115,7 @@ class LogFile:
         return sorted(found, key=lambda run: -run.time)
 
     async def records(self, run: str) -> list[JsonObject] | None:
-        """The records of a run, and the message that it answers."""
+        """Return the records of a run and the message that it answers."""
         found = await self._store.find_run(run)
         if found is None:
             return None
@@ -123,16 +123,19 @@ class LogFile:
         return [record_json(row) for row in rows if row.run == run]
 
     async def blob(self, digest: str) -> bytes:
-        """The content of a file. Raises BlobError."""
+        """Return the content of a file. Raises BlobError if it is missing."""
         return await self._store.blob(digest)
 
     async def aclose(self) -> None:
-        """Closes the store."""
+        """Close the store."""
         await self._store.aclose()
 
 
 async def open_file(path: Path) -> ViewedFile:
-    """A log database, a recording, or a file with a part in each line. Raises ConfigurationError for anything else."""
+    """Open a log database, a recording, or a file with one part per line.
+
+    Raises ConfigurationError if it is anything else or cannot be read.
+    """
     try:
         with path.open("rb") as opened:
             beginning = opened.read(len(_SQLITE))
@@ -153,7 +156,7 @@ def _recording(path: Path) -> Recording | None:
 
 
 async def _replayed(recording: Recording, path: Path) -> dict[str, tuple[ViewedRun, list[JsonObject]]]:
-    """The model exchanges of a recording, each as a run."""
+    """Replay the model exchanges of a recording, each as a run."""
     if not model_exchanges(recording):
         raise ConfigurationError(f"{path} has no model exchange that an installed provider can decode")
     found: dict[str, tuple[ViewedRun, list[JsonObject]]] = {}
@@ -187,10 +190,10 @@ def _parts(path: Path) -> list[JsonObject]:
 
 
 def view_app(viewed: ViewedFile, name: str, token: str | None = None) -> Starlette:
-    """The page over a file; only this machine can reach it, and only those who have the token, if there is one."""
+    """Create the app that shows a file in the web UI, reachable only from this machine and with the token, if any."""
 
     async def about(request: Request) -> Response:
-        # The page has nothing to converse with: with `view`, it shows the file alone.
+        # There is no agent to chat with; `view` makes the web UI show only the file.
         return json_response({"version": __version__, "agents": [], "examples": [], "hasMcp": False, "view": name})
 
     async def conversations(request: Request) -> Response:
