@@ -1,4 +1,4 @@
-"""Answers of the APIs that are streams of server-sent events, or the same as one object."""
+"""Responses that stream server-sent events."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,13 +17,13 @@ from sidestream.stream.parts import Error, StreamPart
 from sidestream.text.redaction import redact
 
 HEARTBEAT_S = 15.0
-"""While nothing happens, a comment is sent this often: proxies close connections that are silent."""
+"""Seconds without an event before a comment is sent. Proxies close idle connections."""
 
 
 async def parts_of(runs: Runs, info: RunInfo, *, load: bool = True) -> AsyncGenerator[list[StreamPart]]:
-    """The parts of a run from its beginning, as the log gets them, to its end: those together that come together.
+    """Yield the parts of a run from its start to its end, in the batches in which the log receives them.
 
-    A step of which something was yielded, and which another process has to make again, ends it with an error.
+    Ends with an error if another process restarts a step whose parts were already yielded.
     """
     is_in_step = False
     try:
@@ -48,22 +48,21 @@ async def parts_of(runs: Runs, info: RunInfo, *, load: bool = True) -> AsyncGene
 
 
 def event_stream(frames: AsyncGenerator[bytes], headers: dict[str, str] | None = None) -> Response:
-    """A response with server-sent events, and with comments while nothing happens.
+    """Return a response that sends server-sent events, with comments while idle.
 
-    A client that leaves closes the generator; the run that it follows continues. One that reads slowly holds back only
-    its own stream.
+    A client that disconnects closes the generator, but its run continues. A slow client delays only its own stream.
     """
     return EventStreamResponse(frames, {**SSE_HEADERS, **(headers or {})})
 
 
 def frame(data: JsonObject, event: str | None = None) -> bytes:
-    """One server-sent event."""
+    """Encode one server-sent event."""
     name = b"" if event is None else f"event: {event}\n".encode()
     return b"%bdata: %b\n\n" % (name, jsontext.dumps(data))
 
 
 class EventStreamResponse(Response):
-    """Sends frames as they come. Starlette's own response would cancel the clean-up of a stream over and over."""
+    """A response that sends frames as they arrive. Starlette's own would cancel the clean-up of a stream repeatedly."""
 
     def __init__(self, frames: AsyncGenerator[bytes], headers: dict[str, str], pause_s: float = HEARTBEAT_S) -> None:
         super().__init__(None, headers=headers)
@@ -107,6 +106,6 @@ class EventStreamResponse(Response):
 
 
 async def _left(receive: Receive) -> None:
-    """Until the client has left."""
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

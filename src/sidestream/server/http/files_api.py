@@ -1,4 +1,4 @@
-"""REST of the page: the files of an owner's conversations, served so that none of them runs in a browser."""
+"""Serves the files of a tenant's conversations in a way that prevents any of them from running in a browser."""
 
 from urllib.parse import quote
 
@@ -15,7 +15,7 @@ from sidestream.server.server import Server
 from sidestream.store.blobs.folder import is_digest
 
 INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Types, by content, that a page may show. All others are only downloaded: SVG, HTML and PDF can hold scripts."""
+"""MIME types, detected from content, that browsers may show. Others, such as SVG, HTML and PDF, can hold scripts."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "X-Content-Type-Options": "nosniff",
@@ -24,18 +24,18 @@ _HEADERS = {
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """The routes of this module."""
+    """Return the routes of this API."""
     return [Route("/api/blobs/{digest}", blob)]
 
 
 async def blob(request: Request) -> Response:
-    """A file that one of the owner's conversations refers to."""
+    """Return a file that one of the tenant's conversations refers to."""
     digest = request.path_params["digest"]
     store = server_of(request).store
     if not is_digest(digest) or not await store.refers_to(digest, prefix=f"{owner_of(request)}/"):
         raise not_found("file", digest[:64])
     if request.headers.get("if-none-match") == f'"{digest}"':
-        return Response(status_code=304, headers=_HEADERS)  # A cache takes them over.
+        return Response(status_code=304, headers=_HEADERS)  # Caches adopt the headers of a 304 response.
     try:
         data = await store.blob(digest)
     except BlobError:
@@ -44,7 +44,7 @@ async def blob(request: Request) -> Response:
 
 
 def file_response(data: bytes, digest: str, name: str | None) -> Response:
-    """A file: shown if it is an image by its content, else downloaded."""
+    """Return a response that shows a file if its content is an image, and else downloads it."""
     mime_type = sniff(data, name or None)
     place = "inline" if mime_type in INLINE else "attachment"
     headers = {
@@ -56,7 +56,7 @@ def file_response(data: bytes, digest: str, name: str | None) -> Response:
 
 
 def filename(name: str) -> str:
-    """The parameter of `Content-Disposition`, for any name."""
+    """Return the filename parameter of `Content-Disposition` for any name."""
     if name.isascii() and not set('"\\') & set(name):
         return f'filename="{name}"'
     return f"filename*=UTF-8''{quote(name, safe='')}"

@@ -1,4 +1,4 @@
-"""The models that a server offers, and what each can do: found by encoding requests, which needs no key."""
+"""The models that a server offers and their abilities, found by encoding trial requests, which needs no key."""
 
 from typing import Any
 
@@ -22,21 +22,21 @@ _NO_KEY = "no-key-is-needed-to-encode"
 
 
 class OfferedPrice(Struct, frozen=True):
-    """In US dollars per million tokens."""
+    """Prices in US dollars per million tokens."""
 
     input: float | None
     output: float | None
 
 
 class Abilities(Struct, frozen=True):
-    """What a model can do."""
+    """The abilities of a model."""
 
     thinking: tuple[ThinkingLevel, ...] = ()
     tools: dict[str, str] = {}
-    """Server-side tool → `hosted`, `here` or `by` another model; else why not."""
+    """Server-side tools, with `hosted`, `here`, `by` another model, or the reason why the tool is unavailable."""
     price: OfferedPrice | None = None
     context: int | None = None
-    """Its context window in tokens."""
+    """Context window in tokens."""
 
 
 class OfferedModel(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -48,14 +48,14 @@ class OfferedModel(Struct, frozen=True, kw_only=True, rename="camel"):
     label: str
     available: bool
     variable: str | None
-    """The environment variable with the key that it needs; None if it needs none."""
+    """Environment variable of the required key. None means it needs no key."""
     is_agent: bool
     default: bool
     abilities: Abilities
 
 
 def offered_models(settings: ServerSettings) -> list[OfferedModel]:
-    """The agents, then the default model of each installed provider, where requests may name models."""
+    """Return the agents, then the default model of each installed provider if requests may name models."""
     installed = {provider.name: provider for provider in installed_providers()}
     found = [_of_agent(name, agent, installed, settings) for name, agent in settings.agents.items()]
     if settings.allows_models:
@@ -128,12 +128,12 @@ def _probed(model: ChatModel) -> Abilities:
 
 
 def _runs_by_itself(tool: ServerSideTool) -> bool:
-    """True if no function of the server's program must answer its calls."""
+    """Return whether the tool needs no function of the server's program to answer its calls."""
     return tool.client_call is None or tool.answers_here
 
 
 def _place(model: ChatModel, kind: type[ServerSideTool]) -> str:
-    """Where the tool runs for the model; else why it does not."""
+    """Return where the tool runs for the model, or the reason why it does not."""
     refusal = _refusal(model, server_side_tools=(kind(),))
     place = place_of(kind, () if refusal else (kind,))
     if place == HERE and (missing := missing_here(kind)) is not None:
@@ -144,7 +144,7 @@ def _place(model: ChatModel, kind: type[ServerSideTool]) -> str:
 def _refusal(
     model: ChatModel, settings: ModelSettings | None = None, server_side_tools: tuple[ServerSideTool, ...] = ()
 ) -> str | None:
-    """Why the model cannot do it; None if it can."""
+    """Return the reason why the model cannot do it, or None if it can."""
     request = ModelRequest(
         messages=(ChatMessage.user("?"),),
         settings=settings or ModelSettings(),

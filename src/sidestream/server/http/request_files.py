@@ -1,4 +1,4 @@
-"""Files that requests carry: as base64, as data URLs, or as links; and messages that carry nothing."""
+"""Files in requests, as base64, data URLs or links."""
 
 import re
 from base64 import b64decode
@@ -17,7 +17,7 @@ _DATA_URL = re.compile(r"data:([\w.+/-]+)?(?:;[\w=.-]+)*;base64,", re.IGNORECASE
 
 
 def file_at(url: str, param: str, *, mime_type: str | None = None, name: str | None = None) -> DataPart | LinkPart:
-    """A file by its URL. Raises RequestError for what is neither http nor data."""
+    """Convert a URL to a file part. Raises RequestError if it is neither an http nor a data URL."""
     if url.startswith(("https://", "http://")):
         return LinkPart(url, mime_type, name)
     found = _DATA_URL.match(url)
@@ -27,7 +27,7 @@ def file_at(url: str, param: str, *, mime_type: str | None = None, name: str | N
 
 
 def file_in(data: str, param: str, *, mime_type: str, name: str | None = None) -> DataPart:
-    """A file in base64. Raises RequestError if it is not that."""
+    """Decode a base64 file. Raises RequestError if it is not valid base64."""
     try:
         return DataPart(b64decode(data, validate=True), mime_type, name)
     except (Base64Error, ValueError):
@@ -35,7 +35,7 @@ def file_in(data: str, param: str, *, mime_type: str, name: str | None = None) -
 
 
 def document_in(data: str, param: str, *, name: str | None = None) -> DataPart | LinkPart:
-    """A document as a data URL, or in base64 alone: then its content and its name say what it is."""
+    """Decode a document from a data URL or from bare base64, whose type is detected from content and name."""
     if data.startswith("data:"):
         return file_at(data, param, mime_type="application/pdf", name=name)
     found = file_in(data, param, mime_type="application/pdf", name=name)
@@ -44,11 +44,11 @@ def document_in(data: str, param: str, *, name: str | None = None) -> DataPart |
 
 
 def document_at(url: str, param: str, *, name: str | None = None) -> DataPart | LinkPart:
-    """A document by its URL, whose end may say what it is."""
+    """Convert a document's URL to a file part, guessing its type from the name or the path."""
     kind = guess_type(name or urlsplit(url).path)[0] if url.startswith("http") else None
     return file_at(url, param, mime_type=kind or "application/pdf", name=name)
 
 
 def is_empty(parts: Sequence[MessagePart]) -> bool:
-    """True for a message with nothing to send: no file, and no text but an empty one."""
+    """Return whether a message is empty, with no file and no non-empty text."""
     return all(isinstance(part, TextPart) and not part.text for part in parts)

@@ -1,4 +1,4 @@
-"""Functions of a request, which its client runs, and schemas: checked before anything is started."""
+"""Validation of client functions and schemas in requests, before a run starts."""
 
 from collections.abc import Sequence
 
@@ -13,15 +13,15 @@ from sidestream.tools.tool import ExternalTool
 
 NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
 ANY_OBJECT: JsonObject = {"type": "object"}
-"""The schema of an answer that must be a JSON object, and no other thing."""
+"""Schema of an answer that may be any JSON object."""
 
 
 Declared = tuple[str, str, str | None, JsonObject | None, bool | None]
-"""A function in a request: its place, name, description, schema, and whether it is strict."""
+"""Path, name, description, schema and strictness of a function in a request."""
 
 
 def functions_of(declared: Sequence[Declared], *, schema_name: str = "parameters") -> tuple[JsonObject, ...]:
-    """The functions of a request, as a job has them. Raises RequestError."""
+    """Convert the functions of a request to the form that jobs use. Raises RequestError if one is invalid."""
     check_names([(name, f"{at}.name") for at, name, *_ in declared])
     return tuple(function_fields(*entry, schema_name=schema_name) for entry in declared)
 
@@ -35,7 +35,7 @@ def function_fields(
     *,
     schema_name: str = "parameters",
 ) -> JsonObject:
-    """The fields of an `ExternalTool`, from what stands `at` this place of a request. Raises RequestError."""
+    """Return the fields of an `ExternalTool` for the function at path `at`. Raises RequestError if they are invalid."""
     fields: JsonObject = {"name": name, "description": description or "", "schema": schema or NO_ARGUMENTS}
     if strict is not None:
         fields["strict"] = strict
@@ -50,7 +50,7 @@ def function_fields(
 
 
 def checked_output(schema: JsonObject, at: str) -> JsonObject:
-    """The schema of an answer. Raises RequestError for one that no provider accepts: it must be that of an object."""
+    """Return a checked answer schema. Raises RequestError if it is invalid or does not describe an object."""
     try:
         rooted = inline_root(dict(schema)) if "$ref" in schema else schema
         whole = {"type": "object", **rooted} if "properties" in rooted else rooted
@@ -65,12 +65,12 @@ def checked_output(schema: JsonObject, at: str) -> JsonObject:
 
 
 def unknown_tool(name: str | None, at: str) -> RequestError:
-    """The error for a choice that names no tool of its request."""
+    """Return the error for a tool choice that names an unknown tool."""
     return RequestError(400, f"the request has no tool {name!r:.80}", param=at, code="unknown_tool")
 
 
 def check_names(names: Sequence[tuple[str, str]]) -> None:
-    """Raises RequestError if two functions have one name. `names` are pairs of a name and its place."""
+    """Raise RequestError if two functions share a name. `names` holds pairs of a name and its path."""
     known: set[str] = set()
     for name, at in names:
         if name in known:

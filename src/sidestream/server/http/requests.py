@@ -1,4 +1,4 @@
-"""Requests: whose they are, and their bodies, bounded and checked."""
+"""Request senders and bodies, with limits and validation."""
 
 import asyncio
 import re
@@ -26,10 +26,10 @@ T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 AT_HEADER = "X-Sidestream-At"
-"""The header of a request whose message is to be sent later."""
+"""Header that schedules a message for later."""
 MAX_DELAY_S = 366 * 86_400.0
 BODY_TIMEOUT_S = 30.0
-"""How long the next piece of a body may take."""
+"""Seconds that the next chunk of a body may take."""
 _SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
 _MISSING = re.compile(r"Object missing required field `(.+)`")
@@ -38,7 +38,7 @@ _JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECA
 
 
 def with_errors(body: Callable[[Request, RequestError], JsonObject]) -> Callable[[Endpoint], Endpoint]:
-    """Decorates endpoints of an API that has its own form of errors, which `body` makes."""
+    """Decorate endpoints of an API with its own error format, which `body` builds."""
 
     def decorate(endpoint: Endpoint) -> Endpoint:
         @wraps(endpoint)
@@ -57,22 +57,22 @@ def with_errors(body: Callable[[Request, RequestError], JsonObject]) -> Callable
 
 
 def server_of(connection: HTTPConnection) -> Server:
-    """The server of a request."""
+    """Return the server that handles a request."""
     return connection.app.state.server
 
 
 def owner_of(connection: HTTPConnection) -> str:
-    """Whose request it is: a short text that follows from the token; empty on a server without tokens."""
+    """Return the tenant of a request, derived from its token. It is empty on a server without tokens."""
     return connection.state.owner
 
 
 def may_administer(connection: HTTPConnection) -> bool:
-    """Whether the sender may change what belongs to the server's machine: MCP servers, keys, folders of the index."""
+    """Return whether the sender may change the server's machine: its MCP servers, keys and indexed folders."""
     return connection.state.is_admin
 
 
 def check_admin(connection: HTTPConnection, what: str) -> None:
-    """Raises RequestError(403) unless the sender may administer the server. `what` says what they wanted to do."""
+    """Raise RequestError(403) unless the sender may administer the server. `what` names the refused action."""
     if not may_administer(connection):
         raise RequestError(
             403,
@@ -84,12 +84,15 @@ def check_admin(connection: HTTPConnection, what: str) -> None:
 
 
 def stored_id(connection: HTTPConnection, conversation: str) -> str:
-    """The id in the store of this owner's conversation."""
+    """Return the store id of the tenant's conversation."""
     return str(ConversationId(owner_of(connection), conversation))
 
 
 def sent_at(request: Request) -> float | None:
-    """When a message is to be sent, in seconds since 1970; None: at once. Raises RequestError for what is no time."""
+    """Return when to send a message, in seconds since 1970, or None for now.
+
+    Raises RequestError if the header is not a valid time within a year.
+    """
     text = request.headers.get(AT_HEADER)
     if text is None:
         return None
@@ -107,7 +110,10 @@ def sent_at(request: Request) -> float | None:
 
 
 async def read_body(request: Request) -> bytes:
-    """The body of a request with JSON. Raises RequestError if it is another type, too large, or stops half-way."""
+    """Read the body of a JSON request.
+
+    Raises RequestError if it has another type, is too large, or stops halfway.
+    """
     if not _JSON.fullmatch(request.headers.get("content-type", "")):
         raise RequestError(415, "send the body as application/json", code="unsupported_media_type")
     server = server_of(request)
@@ -121,7 +127,7 @@ async def read_body(request: Request) -> bytes:
     try:
         with closing(server.bodies.body(owner_of(request))) as body:
             body.reserve(int(length) if length.isdecimal() else 0)
-            # Not by an outer timeout: `wait_for` may lose a cancellation while pieces arrive.
+            # Not one outer timeout: `wait_for` may lose a cancellation while chunks arrive.
             end_s = time.monotonic() + MAX_BODY_S
             while (chunk := await asyncio.wait_for(anext(stream, None), BODY_TIMEOUT_S)) is not None:
                 size += len(chunk)
@@ -139,7 +145,7 @@ async def read_body(request: Request) -> bytes:
 
 
 async def read_json(request: Request) -> jsontext.JsonObject:
-    """The JSON object that a request holds."""
+    """Parse the body of a request as a JSON object. Raises RequestError if it is not one."""
     body = await read_body(request)
     try:
         value = jsontext.loads(body)
@@ -151,7 +157,7 @@ async def read_json(request: Request) -> jsontext.JsonObject:
 
 
 def read_frame(data: str | bytes, max_bytes: int) -> jsontext.JsonObject:
-    """The JSON object that a WebSocket message holds. Raises RequestError."""
+    """Parse a WebSocket message as a JSON object. Raises RequestError if it is not one or is too large."""
     if len(data) > max_bytes:
         raise RequestError(413, f"a frame has at most {max_bytes} bytes", code="request_too_large")
     if (frame := jsontext.object_in(data)) is None:
@@ -160,7 +166,10 @@ def read_frame(data: str | bytes, max_bytes: int) -> jsontext.JsonObject:
 
 
 def query_number(query: Mapping[str, str], name: str) -> int | None:
-    """Parse a non-negative integer query parameter; None if the query does not have it. Raises RequestError."""
+    """Parse a non-negative integer query parameter, or return None if it is missing.
+
+    Raises RequestError if it is not such a number.
+    """
     text = query.get(name)
     if text is not None and (not text.isdecimal() or len(text) > 15):
         raise RequestError(400, f"{name} must be a non-negative integer", param=name)
@@ -168,7 +177,7 @@ def query_number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def checked(value: Any, shape: type[T]) -> T:
-    """The value as this shape. Raises RequestError, which names the parameter."""
+    """Convert a value to this type. Raises RequestError, with the path of the parameter, if it does not match."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -184,7 +193,7 @@ def checked(value: Any, shape: type[T]) -> T:
 
 
 def _surrogate_in(value: Any) -> str | None:
-    """Where the first text, or name of a field, stands that is no valid Unicode."""
+    """Return the path of the first string or field name with a lone surrogate."""
     places: list[tuple[Any, str]] = [(value, "")]
     while places:
         entry, path = places.pop()
@@ -198,7 +207,7 @@ def _surrogate_in(value: Any) -> str | None:
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A response with JSON."""
+    """Return a JSON response."""
     return Response(jsontext.dumps(value), status, headers, media_type="application/json")
 
 
@@ -207,13 +216,13 @@ def _too_large(limit: int) -> RequestError:
 
 
 def refused(request: Request, error: Exception) -> Response:
-    """The response to a request that was refused."""
+    """Return the response to a refused request."""
     assert isinstance(error, RequestError)
     return json_response(error.body(), error.status, error.headers)
 
 
 def http_error(request: Request, error: Exception) -> Response:
-    """The response to what has no route, or not this method."""
+    """Return the response for an unknown route or a wrong method."""
     assert isinstance(error, HTTPException)
     kind = "not_found" if error.status_code == 404 else "invalid_request_error"
     message = f"there is nothing at {request.url.path}" if error.status_code == 404 else error.detail
