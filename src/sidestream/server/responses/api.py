@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, and the Open Responses specification, over every provider."""
+"""OpenAI's Responses API and the Open Responses specification, for every provider."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -26,7 +26,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def routes() -> list[BaseRoute]:
-    """What this API answers to."""
+    """Return the routes of this API."""
     from sidestream.server.responses.compact_api import compact, count_tokens
     from sidestream.server.responses.socket import responses_socket
 
@@ -44,7 +44,7 @@ def routes() -> list[BaseRoute]:
 
 
 def _error(request: Request, refused: RequestError) -> JsonObject:
-    """An error, with a type that the dialect has."""
+    """Return an error body with a type that the dialect defines."""
     body = refused.body()
     if refused.param != "dialect":
         body["error"]["type"] = error_type(refused, dialect_of(request))
@@ -52,7 +52,7 @@ def _error(request: Request, refused: RequestError) -> JsonObject:
 
 
 async def create(request: Request) -> Response:
-    """Starts a response: streamed, whole, or in the background."""
+    """Start a response that is streamed, returned in one piece, or made in the background."""
     dialect = dialect_of(request)
     given = await requests.read_json(request)
     server, owner = requests.server_of(request), requests.owner_of(request)
@@ -71,14 +71,14 @@ async def create(request: Request) -> Response:
 
 
 async def begin(server: Server, owner: str, request: PreparedRequest, at: float | None = None) -> ResponseInfo:
-    """Starts the run of a request, or has it started then."""
+    """Start the run of a request, or schedule it for `at`."""
     base = await base_of(server, owner, request)
     known = await known_items(server, owner, request.body.input, base.conversation)
     return await start(server, owner, request, base, read_input(request.body.input, known), at=at)
 
 
 async def whole(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObject:
-    """The response, once it is over. Raises RequestError if it failed before it said anything."""
+    """Return the finished response. Raises RequestError if it failed without any output."""
     fold = ResponseFold(info, dialect)
     try:
         async with aclosing(followed(server, info, dialect, fold)) as batches:
@@ -98,7 +98,7 @@ async def whole(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObj
 
 
 async def retrieve(request: Request) -> Response:
-    """A response as it is now; with `stream`, its events after a number."""
+    """Return a response in its current state, or with `stream` its events after `starting_after`."""
     dialect, query = dialect_of(request), request.query_params
     server = requests.server_of(request)
     info = await find_response(server, requests.owner_of(request), request.path_params["id"])
@@ -112,7 +112,7 @@ async def retrieve(request: Request) -> Response:
 
 
 async def delete(request: Request) -> Response:
-    """Deletes a response. Its conversation goes with the last of them; others of it can still be read."""
+    """Delete a response, and with its last response also the conversation."""
     server = requests.server_of(request)
     info = await find_response(server, requests.owner_of(request), request.path_params["id"])
     if info.end is None:
@@ -129,7 +129,7 @@ async def delete(request: Request) -> Response:
 
 
 async def cancel(request: Request) -> Response:
-    """Stops a response. One that is over stays as it is."""
+    """Stop a response. A finished one is returned unchanged."""
     server = requests.server_of(request)
     info = await find_response(server, requests.owner_of(request), request.path_params["id"])
     if info.end is None:
@@ -138,7 +138,7 @@ async def cancel(request: Request) -> Response:
 
 
 async def input_items(request: Request) -> Response:
-    """What a response was made of: the items before it, and those of its request."""
+    """List the input of a response, which includes the items before its request."""
     server = requests.server_of(request)
     info = await find_response(server, requests.owner_of(request), request.path_params["id"])
     items = await conversation_items(server, info.conversation, until=info.start)

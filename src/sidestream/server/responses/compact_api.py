@@ -1,4 +1,4 @@
-"""Compaction and counting of what a request would send."""
+"""Compaction and token counting of requests."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,7 +26,7 @@ _INSTRUCTION = (
 
 
 async def compact(request: Request) -> Response:
-    """The input of a conversation, made shorter: messages of the user, and one item for all the rest."""
+    """Shorten the input of a conversation to the user messages and one item for the rest."""
     wanted = await _request(request)
     if wanted.body.model is None:
         raise RequestError(400, "name a model", param="model", code="missing_required_parameter")
@@ -43,7 +43,7 @@ async def compact(request: Request) -> Response:
 
 
 async def count_tokens(request: Request) -> Response:
-    """About how many tokens a request would send."""
+    """Estimate how many tokens a request would send."""
     wanted = await _request(request)
     history = await _history(server_of(request), owner_of(request), wanted)
     system = [ChatMessage.system(wanted.body.instructions)] if wanted.body.instructions else []
@@ -71,7 +71,7 @@ async def _history(server: Server, owner: str, wanted: PreparedRequest) -> list[
 async def _summary(
     server: Server, owner: str, wanted: PreparedRequest, history: list[ChatMessage]
 ) -> tuple[str, Usage, str, float]:
-    """The model's own summary, in a run that is not kept."""
+    """Have the model summarise the history, in a run that is not kept."""
     agent = server.agent(wanted.agent)
     job = Job(agent=wanted.agent, api="compact", system=wanted.body.instructions, allowed=(), is_resumable=False)
     conversation = new_conversation(owner, is_stored=False)

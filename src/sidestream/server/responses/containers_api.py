@@ -1,4 +1,4 @@
-"""Files of a response, where OpenAI's SDK looks for what a citation names: `containers.files`."""
+"""Files of a response, at the `containers.files` endpoints where OpenAI's SDK looks for cited files."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from sidestream.store.records import Row, Segment
 from sidestream.stream.parts import File, Source, StreamPart
 
 MAX_SCANNED = 100
-"""Conversations that are searched for a file that is named as its provider names it."""
+"""Maximum conversations searched for a file by its provider's own id."""
 
 
 class _Found(Struct, frozen=True):
@@ -29,7 +29,7 @@ class _Found(Struct, frozen=True):
     time: float
 
     def described(self, container: str) -> JsonObject:
-        """The file in the API's terms."""
+        """Return the file's description in the API's format."""
         return {
             "id": self.id,
             "object": "container.file",
@@ -42,7 +42,7 @@ class _Found(Struct, frozen=True):
 
 
 def routes() -> list[BaseRoute]:
-    """What this API answers to."""
+    """Return the routes of this API."""
     return [
         Route("/v1/containers/{id}/files", list_files, methods=["GET"]),
         Route("/v1/containers/{id}/files/{file}", retrieve, methods=["GET"]),
@@ -51,18 +51,18 @@ def routes() -> list[BaseRoute]:
 
 
 async def list_files(request: Request) -> Response:
-    """The files of a response, newest first, or as the query wants."""
+    """List the files of a response, newest first unless the query sets another order."""
     found = [each.described(request.path_params["id"]) for each in await _files(request)]
     return json_response(listed(found, request.query_params))
 
 
 async def retrieve(request: Request) -> Response:
-    """What is known of a file."""
+    """Return a file's description."""
     return json_response((await _found(request)).described(request.path_params["id"]))
 
 
 async def content(request: Request) -> Response:
-    """A file itself."""
+    """Return a file's content."""
     found = await _found(request)
     data = found.file.data or b""
     return file_response(data, digest(data), found.file.name)
@@ -81,7 +81,7 @@ async def _found(request: Request) -> _Found:
 
 
 async def _files(request: Request) -> list[_Found]:
-    """The files of a response. Raises RequestError(404) if there is none with such a container."""
+    """Return the files of a response. Raises RequestError(404) if no response has this container."""
     server, id = server_of(request), request.path_params["id"]
     if not is_container_of_response(id):
         raise not_found("container", id[:100])
@@ -93,7 +93,7 @@ async def _files(request: Request) -> list[_Found]:
 
 
 async def _cited(server: Server, owner: str, container: str, name: str) -> list[_Found]:
-    """A file that a provider itself cites, by its own names: of one of the owner's latest conversations."""
+    """Find a file by the provider's own ids, in the tenant's latest conversations."""
     for info in await server.store.conversations(MAX_SCANNED, prefix=f"{owner}/"):
         parts = await _parts(server, await server.store.read(info.id))
         sources = [annotation_of(part) for _, part in parts if isinstance(part, Source) and part.file_id == name]
@@ -104,7 +104,7 @@ async def _cited(server: Server, owner: str, container: str, name: str) -> list[
 
 
 async def _parts(server: Server, rows: Sequence[Row], end: int | None = None) -> list[tuple[Row, StreamPart]]:
-    """The files and sources among records."""
+    """Return the files and sources among the records."""
     found: list[tuple[Row, StreamPart]] = []
     for row in rows:
         if row.kind in ("file", "source") and (end is None or row.seq < end):

@@ -1,4 +1,4 @@
-"""`/v1/conversations` of OpenAI's API: a conversation is one log, to which responses add."""
+"""`/v1/conversations` of OpenAI's API. A conversation is one log, to which responses are added."""
 
 import os
 from typing import Annotated
@@ -40,7 +40,7 @@ class _Items(Struct):
 
 
 def routes() -> list[BaseRoute]:
-    """What this API answers to."""
+    """Return the routes of this API."""
     return [
         Route("/v1/conversations", create, methods=["POST"]),
         Route("/v1/conversations/{id}", retrieve, methods=["GET"]),
@@ -54,7 +54,7 @@ def routes() -> list[BaseRoute]:
 
 
 async def create(request: Request) -> Response:
-    """A new conversation, with items and metadata."""
+    """Create a conversation with items and metadata."""
     body = checked(await read_json(request), _Create)
     server, id = server_of(request), f"conv_{os.urandom(16).hex()}"
     records: list[Body] = [Noted({METADATA: body.metadata or {}}), *imported(_messages(body.items or []))]
@@ -63,12 +63,12 @@ async def create(request: Request) -> Response:
 
 
 async def retrieve(request: Request) -> Response:
-    """A conversation."""
+    """Return a conversation."""
     return json_response(await _described(server_of(request), await _stored(request)))
 
 
 async def update(request: Request) -> Response:
-    """Replaces its metadata."""
+    """Replace a conversation's metadata."""
     server, stored = server_of(request), await _stored(request)
     body = checked(await read_json(request), _Update)
     await _append(server, stored, [Noted({METADATA: body.metadata})])
@@ -76,14 +76,14 @@ async def update(request: Request) -> Response:
 
 
 async def delete(request: Request) -> Response:
-    """Deletes a conversation with its responses; a run in progress is stopped."""
+    """Delete a conversation with its responses, stopping a run in progress."""
     stored = await _stored(request)
     await server_of(request).runs.delete(stored)
     return json_response({"id": _name(stored), "object": "conversation.deleted", "deleted": True})
 
 
 async def add_items(request: Request) -> Response:
-    """Adds items. Outputs of calls that wait belong into a request for a response."""
+    """Add items to a conversation. Outputs of pending calls must be sent with a response request instead."""
     server, stored = server_of(request), await _stored(request)
     body = checked(await read_json(request), _Items)
     before = len(await conversation_items(server, stored))
@@ -93,19 +93,19 @@ async def add_items(request: Request) -> Response:
 
 
 async def list_items(request: Request) -> Response:
-    """The items, newest first, or as the query wants."""
+    """List the items, newest first unless the query sets another order."""
     items = await conversation_items(server_of(request), await _stored(request))
     return json_response(listed(items, request.query_params))
 
 
 async def get_item(request: Request) -> Response:
-    """One item."""
+    """Return one item."""
     items = await conversation_items(server_of(request), await _stored(request))
     return json_response(_found(items, request.path_params["item"]))
 
 
 async def delete_item(request: Request) -> Response:
-    """Refused: what a model has answered to stays in the log."""
+    """Refuse to delete an item, because a model's input stays in the log."""
     stored = await _stored(request)
     _found(await conversation_items(server_of(request), stored), request.path_params["item"])
     message = "items of a conversation cannot be deleted one by one: delete the conversation, or begin another"

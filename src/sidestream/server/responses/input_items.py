@@ -1,4 +1,4 @@
-"""Items that requests send: messages of a history, compactions, and answers to waiting calls."""
+"""Parsing of request items: messages of a history, compactions, and answers to pending calls."""
 
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -30,14 +30,14 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 def compacted_item(text: str, id: str) -> dict[str, str]:
-    """The item for a summary of a conversation."""
+    """Return the item for a conversation summary."""
     data = zlib.compress(text.encode("utf-8", "surrogatepass"))
     sealed = sha256(data).digest()[:8] + data
     return {"id": id, "type": "compaction", "encrypted_content": _PREFIX + urlsafe_b64encode(sealed).decode()}
 
 
 def compacted_text(content: str, param: str) -> str:
-    """What `compacted_item` was made of. Raises RequestError for anything else."""
+    """Return the summary in an item made by `compacted_item`. Raises RequestError if it is anything else."""
     error = RequestError(400, "this is no compaction of this server", param=param, code="invalid_compaction")
     if not content.startswith(_PREFIX):
         raise error
@@ -55,7 +55,7 @@ def compacted_text(content: str, param: str) -> str:
 
 
 MAX_TEXT = 10 * 1024 * 1024
-"""Characters of one text, as the specification says."""
+"""Maximum characters of one string, according to the specification."""
 MAX_IMAGE_URL = 20 * 1024 * 1024
 MAX_FILE_DATA = 32 * 1024 * 1024
 _SKIPPED = frozenset(
@@ -66,11 +66,11 @@ _SKIPPED = frozenset(
         *("sidestream:approval_request", "computer_call", "local_shell_call", "apply_patch_call"),
     }
 )
-"""Items that a client sends back and that say nothing to a model beside the text that came of them."""
+"""Types of items that clients send back but that add nothing for a model to the text that followed."""
 
 
 class PlacedAnswer(Answer, frozen=True, kw_only=True):
-    """An answer with its place in the request. `approval_id` is the id of the item that requests the approval."""
+    """An answer with its path in the request. `approval_id` is the id of the item that requests the approval."""
 
     at: str
 
@@ -83,7 +83,10 @@ class Sent(Struct, frozen=True, kw_only=True):
 
 
 def read_input(given: str | list[JsonObject] | None, known: Mapping[str, JsonObject] | None = None) -> Sent:
-    """The items of an input. `known` are those that an `item_reference` may name. Raises RequestError."""
+    """Parse the items of an input. `known` holds the items that an `item_reference` may name.
+
+    Raises RequestError if the input is missing or an item is invalid.
+    """
     if given is None or given in ([], ""):
         raise RequestError(400, "send an input", param="input", code="missing_required_parameter")
     if isinstance(given, str):
@@ -101,10 +104,10 @@ class _Reader:
         self.answers: list[PlacedAnswer] = []
         self._known = known
         self._names: dict[str, str] = {}
-        """Calls among these items: id → name."""
+        """Names of the calls among these items, by id."""
 
     def read(self, item: JsonObject, at: str) -> None:
-        """Reads the next item."""
+        """Parse the next item."""
         kind = item.get("type", "message" if "role" in item else None)
         match kind:
             case "message":
@@ -120,7 +123,7 @@ class _Reader:
                 self._decision(item, at)
             case "compaction":
                 text = compacted_text(_text(item, "encrypted_content", at), f"{at}.encrypted_content")
-                self.messages.append(written(text))  # A model wrote it: its URLs are not the user's.
+                self.messages.append(written(text))  # Written by a model, so its URLs do not count as the user's.
             case "item_reference":
                 id = _text(item, "id", at)
                 if id not in self._known:
@@ -151,7 +154,7 @@ class _Reader:
             raise RequestError(400, f"no role {role!r:.80}", param=f"{at}.role")
 
     def _model(self, parts: list[MessagePart]) -> None:
-        """What the model said; what follows without anything between is one message."""
+        """Add model output, merging it with a directly preceding model message."""
         if self.messages and self.messages[-1].role == "model":
             self.messages[-1] = ChatMessage("model", (*self.messages[-1].parts, *parts))
         elif parts:
@@ -236,7 +239,7 @@ def _no_file_id(part: JsonObject, at: str) -> None:
 
 
 def _output_value(output: Any, at: str) -> Any:
-    """The output of a function: text, or content."""
+    """Return a function's output as a string or as content parts."""
     if isinstance(output, str):
         return output
     if not is_array(output):

@@ -1,7 +1,7 @@
-"""Responses as the log has them: where one begins and ends among the records, and its events as a fold of them.
+"""Responses in the log: their first and last records, and their events.
 
-A response is a part of a run: from its beginning, from where a client's answers resumed it, or from a message that
-steered it, to the next such place. Its id names the run and the record with which it begins.
+A response is a section of a run. It starts with the run, where a client's answers resumed it, or at a steering message,
+and it ends where the next response starts. Its id contains the run and its first record's sequence number.
 """
 
 import re
@@ -19,20 +19,20 @@ from sidestream.stream.parts import Error, Steer, StepStart, ToolApprovalRequest
 
 API = "responses"
 DELETED = "deleted"
-"""The note of a response that was deleted: its id."""
+"""Note key for the ids of deleted responses."""
 METADATA = "metadata"
-"""The note of a conversation's metadata."""
+"""Note key for a conversation's metadata."""
 
 _ID = re.compile(r"resp_([0-9a-f]{32})([1-9a-f][0-9a-f]{0,11})")
 
 
 def response_id(run: str, start: int) -> str:
-    """The id of the response that begins with this record of the run."""
+    """Return the id of the response that starts with this record of the run."""
     return f"resp_{run.removeprefix('run_')}{start:x}"
 
 
 def place_of(id: str) -> tuple[str, int] | None:
-    """The run of a response, and the number of its first record; None for what is no id."""
+    """Return the run of a response and the sequence number of its first record, or None if the id is not valid."""
     found = _ID.fullmatch(id)
     return (f"run_{found[1]}", int(found[2], 16)) if found else None
 
@@ -44,17 +44,17 @@ class ResponseInfo(Struct, frozen=True, kw_only=True):
     conversation: str
     run: str
     first: int
-    """The record with which its run began."""
+    """Sequence number of the run's first record."""
     start: int
     end: int | None = None
-    """The record with which something else begins; None for the last of its conversation."""
+    """Sequence number of the record after the response. None means it is the last of its conversation."""
     job: Job
     parent: str | None = None
-    """The response that a message of the user ended, where this one is what followed."""
+    """Id of the response that a steering message ended, if this response follows it."""
 
     @property
     def details(self) -> JsonObject:
-        """What the API remembers of it."""
+        """The details that the API stores with the job."""
         return as_object(self.job.details.get("response"))
 
     @property
@@ -63,12 +63,12 @@ class ResponseInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def outlives_readers(self) -> bool:
-        """True if its run continues without readers: in the background, or as another response."""
+        """Whether its run continues without subscribers, in the background or as another response."""
         is_background = as_object(self.details.get("request")).get("background") is True
         return is_background or self.end is not None or self.details.get("splits") is True
 
     def head(self, created: float) -> ResponseHead:
-        """What is known of it before it begins."""
+        """Return the fields that are known before the response starts."""
         request = as_object(self.details.get("request"))
         if self.parent is not None:
             request = {**request, "previous_response_id": self.parent}
@@ -77,14 +77,14 @@ class ResponseInfo(Struct, frozen=True, kw_only=True):
 
 
 class Boundaries:
-    """Finds the records with which responses begin, in one conversation, read from a run's beginning."""
+    """Finds the records at which responses start, in one conversation read from the start of a run."""
 
     def __init__(self) -> None:
         self.job: Job | None = None
         self._has_step = False
 
     def begins(self, record: records.Record) -> bool:
-        """True if a response begins with this record."""
+        """Return whether a response starts with this record."""
         match record.body:
             case records.RunStarted(details=details, resumes=resumes):
                 job = job_in(details)
@@ -108,7 +108,7 @@ _SCANNED = frozenset({"run-started", "steer", "step-start", "noted"})
 
 
 def responses_in(conversation: str, rows: Iterable[records.Row]) -> list[ResponseInfo]:
-    """The responses of a conversation, in order, without those that were deleted."""
+    """Return the responses of a conversation in order, without deleted ones."""
     found: list[ResponseInfo] = []
     deleted: set[str] = set()
     boundaries = Boundaries()
@@ -153,7 +153,7 @@ def _ended(info: ResponseInfo, end: int) -> ResponseInfo:
 
 
 class ResponseFold:
-    """The events of a response, as a fold of the records from the beginning of its run."""
+    """Builds the events of a response from the records of its run."""
 
     def __init__(self, info: ResponseInfo, dialect: Dialect) -> None:
         self._info = info
@@ -162,29 +162,29 @@ class ResponseFold:
         self._early: list[ToolCall | ToolApprovalRequest] = []
         self.encoder: ResponsesEncoder | None = None
         self.steers: dict[str, Steer] = {}
-        """Messages of the user that no request has taken yet."""
+        """Steering messages that no model request has included yet, by id."""
         self.accepted: list[str] = []
-        """All of them, by id."""
+        """Ids of all accepted steering messages."""
         self._is_over = False
 
     @property
     def is_over(self) -> bool:
-        """True after its last event."""
+        """Whether the last event was returned."""
         return self._is_over
 
     @property
     def is_queued(self) -> bool:
-        """True if no worker has begun with it yet."""
+        """Whether no worker has started it yet."""
         job = self._boundaries.job
         return not self.is_over and job is not None and job.attempt == 0
 
     @property
     def response(self) -> JsonObject | None:
-        """The response object as it is now."""
+        """The response object in its current state."""
         return self.encoder.response if self.encoder is not None else None
 
     def feed(self, record: records.Record) -> list[JsonObject]:
-        """The events that a record adds."""
+        """Return the events that a record adds."""
         begins = self._boundaries.begins(record)
         if record.seq < self._info.start:
             self._remember(record)
@@ -199,7 +199,7 @@ class ResponseFold:
         return events
 
     def failed(self, message: str) -> list[JsonObject]:
-        """The log cannot be read or written."""
+        """Return the events for a log that cannot be read or written."""
         self._is_over = True
         if self.encoder is None:
             return []
@@ -251,7 +251,7 @@ class ResponseFold:
             self.steers.pop(part.id, None)
 
     def _remember(self, record: records.Record) -> None:
-        """Calls of earlier responses of the run: what they came to may be reported in this one."""
+        """Keep the calls of the run's earlier responses, because their results may be reported in this one."""
         parts = record.body.parts if isinstance(record.body, records.Segment) else ()
         for part in parts:
             if isinstance(part, ToolCall | ToolApprovalRequest):
@@ -263,6 +263,6 @@ def _texts(value: object) -> list[str]:
 
 
 def notes_in(rows: Sequence[records.Row]) -> list[JsonObject]:
-    """What programs have noted in a conversation, in order."""
+    """Return the notes of a conversation in order."""
     bodies = [records.unpack(row).body for row in rows if row.kind == "noted"]
     return [body.details for body in bodies if isinstance(body, records.Noted)]

@@ -1,4 +1,4 @@
-"""`/v1/models`: the agents and models that a request may name, as OpenAI's SDK lists them, and Anthropic's."""
+"""`/v1/models`, which lists the agents and models that a request may name for the SDKs of OpenAI and Anthropic."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from sidestream.server.http.requests import json_response, server_of
 
 
 def routes() -> list[BaseRoute]:
-    """What this API answers to."""
+    """Return the routes of this API."""
     return [
         Route("/v1/models", list_models, methods=["GET"]),
         Route("/v1/models/{id:path}", retrieve, methods=["GET"]),
@@ -20,12 +20,12 @@ def routes() -> list[BaseRoute]:
 
 
 async def list_models(request: Request) -> Response:
-    """The default, the agents, and the models whose keys are there."""
+    """List the default, the agents, and the models whose keys are set."""
     server = server_of(request)
     offered = await asyncio.to_thread(offered_models, server.settings)
     listed = {model.name: model.provider for model in offered if model.available}
     default = server.settings.default
-    if not any(model.default for model in offered):  # A model string of its own.
+    if not any(model.default for model in offered):  # The default is a separate model string.
         listed = {default: server.agent(default).model.provider, **listed}
     ids = [*listed] or [None]
     page = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
@@ -33,7 +33,7 @@ async def list_models(request: Request) -> Response:
 
 
 async def retrieve(request: Request) -> Response:
-    """An agent or a model, if a request may name it. Raises RequestError(404)."""
+    """Return an agent or a model that a request may name. Raises RequestError(404) if there is none."""
     name = request.path_params["id"]
     agent = server_of(request).agent(name)
     return json_response(_model(name, agent.model.provider))

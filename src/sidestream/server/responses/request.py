@@ -1,4 +1,4 @@
-"""Requests of the Responses API: their shape, what they mean for a run, and what their response repeats."""
+"""Responses API requests: their fields, their conversion to jobs, and the fields that responses echo."""
 
 from typing import Annotated, Any, Literal
 
@@ -23,7 +23,7 @@ THINKING = {
     "xhigh": "high",
     "max": "high",
 }
-"""`reasoning.effort` → our `thinking`."""
+"""`thinking` settings by `reasoning.effort`."""
 Short = Annotated[str, Meta(max_length=64)]
 Metadata = Annotated[dict[Short, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)]
 
@@ -62,7 +62,7 @@ class _StreamOptions(Struct):
 
 
 class ResponsesRequest(Struct, kw_only=True):
-    """The body of a request. Fields that are not here are ignored: the API grows."""
+    """The body of a request. Unknown fields are ignored, because the API grows."""
 
     input: str | list[JsonObject] | None = None
     model: str | None = None
@@ -105,16 +105,16 @@ class ResponsesRequest(Struct, kw_only=True):
 
 
 class PreparedRequest(Struct, frozen=True, kw_only=True):
-    """A request that makes sense: what its run is started with, and what is not stored with that."""
+    """A validated request, with its tools and their secrets."""
 
     body: ResponsesRequest
     given: JsonObject
-    """The fields as they were sent."""
+    """Request fields as sent."""
     agent: str
     tools: RequestTools
 
     def job(self, **details: Any) -> Job:
-        """What the run is started with."""
+        """Return the job of the run."""
         body = self.body
         settings: JsonObject = {
             "temperature": body.temperature,
@@ -149,7 +149,7 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
 
 
 def prepared(given: JsonObject, body: ResponsesRequest, settings: ServerSettings, dialect: Dialect) -> PreparedRequest:
-    """The request with its tools. Raises RequestError, which names the parameter."""
+    """Return the request with its tools. Raises RequestError, naming the parameter, if it is invalid."""
     if body.previous_response_id is not None and body.conversation is not None:
         raise RequestError(400, "use previous_response_id or conversation, not both", param="previous_response_id")
     if body.prompt is not None:
@@ -178,7 +178,7 @@ def _output(form: _PlainText | _JsonObjectFormat | _JsonSchema | None) -> JsonOb
 
 
 def _check_strict(body: ResponsesRequest) -> None:
-    """What the specification alone forbids."""
+    """Raise RequestError if a field breaks the rules of the Open Responses specification."""
     if body.max_output_tokens is not None and body.max_output_tokens < 16:
         raise RequestError(400, "max_output_tokens must be 16 or more", param="max_output_tokens")
     if body.reasoning is not None and body.reasoning.effort in ("minimal", "max"):
@@ -195,7 +195,7 @@ def _check_strict(body: ResponsesRequest) -> None:
 
 
 def echo_of(given: JsonObject) -> JsonObject:
-    """The fields of a request that its response repeats, without secrets."""
+    """Return the fields of a request that its response echoes, without secrets."""
     kept = {name: given[name] for name in ECHOED if given.get(name) is not None and name not in ("tools", "include")}
     conversation = given.get("conversation")
     if conversation is not None:
@@ -208,26 +208,29 @@ def echo_of(given: JsonObject) -> JsonObject:
 
 
 def item_texts(content: Any) -> list[str]:
-    """The texts in the content of an item."""
+    """Return the strings in an item's content."""
     if isinstance(content, str):
         return [content]
     return [text for part in objects(content) if (text := text_in(as_object(part), "text")) is not None]
 
 
 _SPECIFIED = frozenset({"server_error", "invalid_request_error", "not_found", "model_error", "too_many_requests"})
-"""The types of errors that the specification has."""
+"""Error types that the specification defines."""
 
 
 _TYPES = {429: "too_many_requests", 502: "model_error", 504: "model_error"}
-"""Status → the type of an error that it knows under another name; others are invalid requests."""
+"""Error types of the specification by status, for errors with another type. The default is an invalid request."""
 
 
 VERSION_HEADER = "OpenResponses-Version"
-"""A request that has it wants the dialect of the specification."""
+"""Header that selects the dialect of the specification."""
 
 
 def dialect_of(connection: HTTPConnection) -> Dialect:
-    """The dialect that a client speaks: by its header, the query, or the server's setting."""
+    """Return the client's dialect, from its header, the query or the server's settings.
+
+    Raises RequestError if the query names an unknown dialect.
+    """
     if VERSION_HEADER in connection.headers:
         return "open-responses"
     match connection.query_params.get("dialect"):
@@ -242,7 +245,7 @@ def dialect_of(connection: HTTPConnection) -> Dialect:
 
 
 def error_type(refused: RequestError, dialect: Dialect) -> str:
-    """The type of an error, by a name that the dialect has."""
+    """Return the type of an error under the name that the dialect uses."""
     if dialect == "openai" or refused.type in _SPECIFIED:
         return refused.type
     return _TYPES.get(refused.status, "invalid_request_error")

@@ -1,4 +1,4 @@
-"""The tools of a request: functions of the client, tools that a provider hosts, MCP servers from an allow-list."""
+"""The tools of a request: client functions, tools hosted by providers, and MCP servers from an allow-list."""
 
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
@@ -21,28 +21,28 @@ _TEXT_INPUT: JsonObject = {
     "required": ["input"],
     "additionalProperties": False,
 }
-"""The arguments of a tool whose input is a text."""
+"""Arguments of a tool whose input is a string."""
 _SECRET = ("authorization", "headers")
-"""Fields of an MCP server that are neither stored nor repeated."""
+"""Fields of an MCP server that are neither stored nor echoed."""
 
 
 class RequestTools(Struct, frozen=True, kw_only=True):
     """The tools of one request."""
 
     functions: tuple[JsonObject, ...] = ()
-    """Those that the client runs: the fields of an `ExternalTool`."""
+    """Client functions, as the fields of an `ExternalTool`."""
     custom: tuple[str, ...] = ()
-    """Of those, the ones whose input is a text."""
+    """Names of the client functions whose input is a string."""
     hosted: tuple[JsonObject, ...] = ()
-    """Server-side tools, as a `Job` has them."""
+    """Server-side tools, in the form that a `Job` uses."""
     shown: tuple[JsonObject, ...] = ()
-    """As the response repeats them."""
+    """Tools as echoed by the response."""
     allowed: tuple[str, ...] | None = None
-    """What the model may use; None: all."""
+    """Names of the tools that the model may use. None means all."""
     choice: str | None = None
-    """What it must call first: any tool, or the function of this name."""
+    """Function that the model must call first, or "required" for any tool."""
     secrets: tuple[ServerSideTool, ...] = ()
-    """MCP servers with what is not stored, in place of the hosted tools of the same label."""
+    """MCP servers with their secrets, replacing the hosted tools of the same label."""
 
     @property
     def has_secrets(self) -> bool:
@@ -50,7 +50,7 @@ class RequestTools(Struct, frozen=True, kw_only=True):
 
     @property
     def param(self) -> str | None:
-        """The parameter at fault if the agent cannot be called as the request wants: mostly its hosted tools are."""
+        """The parameter at fault if the agent cannot be called this way, usually because of hosted tools."""
         return "tools" if self.hosted else None
 
 
@@ -62,7 +62,7 @@ class _Function(Struct):
 
 
 def tools_of(given: Sequence[JsonObject], settings: ServerSettings) -> RequestTools:
-    """The tools. Raises RequestError for those that are unknown, malformed or not allowed."""
+    """Parse the tools. Raises RequestError if one is unknown, malformed or not allowed."""
     found = RequestTools()
     for index, tool in enumerate(given):
         at = f"tools[{index}]"
@@ -80,7 +80,7 @@ def tools_of(given: Sequence[JsonObject], settings: ServerSettings) -> RequestTo
 
 
 def allowed_tools(tools: RequestTools, choice: str | JsonObject | None) -> RequestTools:
-    """The tools with what `tool_choice` leaves of them. Raises RequestError for a choice that names no tool."""
+    """Apply `tool_choice` to the tools. Raises RequestError if it names an unknown tool or none."""
     if choice == "none":
         return replace(tools, allowed=())
     if not is_object(choice):
@@ -99,7 +99,7 @@ def allowed_tools(tools: RequestTools, choice: str | JsonObject | None) -> Reque
             raise unknown_tool(name, at)
     if choice.get("type") in _NAMED:
         return replace(tools, choice=chosen[0][0])
-    # One hosted tool is forced by offering no other: only some providers can name it.
+    # A hosted tool is forced by offering no other, because only some providers can name it.
     must_call = choice.get("mode") == "required" or choice.get("type") != "allowed_tools"
     allowed = tuple(dict.fromkeys(name for name, _ in chosen))
     return replace(tools, allowed=allowed, choice="required" if must_call else None)
@@ -113,8 +113,6 @@ def _chosen(entry: JsonObject) -> str:
         return str(entry.get("server_label"))
     return _KEYS.get(kind, kind)
 
-
-# One handler for each type of tool
 
 Handler = Callable[[RequestTools, JsonObject, str, ServerSettings], RequestTools]
 
@@ -162,7 +160,10 @@ def _check_secrets(tool: JsonObject, at: str) -> None:
 
 
 def _searched(tool: FileSearch, at: str, settings: ServerSettings) -> JsonObject:
-    """Where the search runs: stores are the provider's, never a path of this machine, or its index where it is open."""
+    """Return where the search runs: in the provider's stores or in this machine's index, never at a local path.
+
+    Raises RequestError if the request names a store that it may not search.
+    """
     if list(tool.stores) == [INDEX] and offers_index(settings):
         return {}
     if tool.is_local:
@@ -203,7 +204,7 @@ def _mcp(found: RequestTools, tool: JsonObject, at: str, settings: ServerSetting
 
 
 def _check_host(url: str, at: str, settings: ServerSettings) -> None:
-    """Only servers whose hosts the operator has allowed: everything else could be a machine of this network."""
+    """Raise RequestError unless the operator has allowed the host, as others could be machines of this network."""
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").lower()
@@ -259,7 +260,7 @@ def _file_search(tool: JsonObject) -> JsonObject:
 
 
 def _search_filter(given: Json) -> Json:
-    """A filter of file search: a comparison, or several in a combination; the shape of ours refuses anything else."""
+    """Convert a file search filter, leaving the validation to our own type."""
     if not is_object(given):
         return given
     if given.get("type") in ("and", "or"):
@@ -282,7 +283,7 @@ def _code_interpreter(tool: JsonObject) -> JsonObject:
 
 
 def _container(options: JsonObject) -> JsonObject:
-    """Settings of a new container."""
+    """Return the settings of a new container."""
     policy = options.get("network_policy")
     domains = as_object(policy).get("allowed_domains")
     network = None if policy is None else {"allowed_domains": domains} if domains is not None else {}
@@ -322,7 +323,7 @@ _KEYS = {
     "shell": "shell",
     "mcp": "mcp",
 }
-"""Type of a tool → the key of ours."""
+"""Our tool keys by the API's tool types."""
 _FIELDS: dict[str, Callable[[JsonObject], JsonObject]] = {
     "web_search": _web_search,
     "file_search": _file_search,
@@ -336,7 +337,7 @@ _HANDLERS: dict[str, Handler] = {
     **{kind: _hosted(key, _FIELDS[key]) for kind, key in _KEYS.items() if key in _FIELDS},
     "mcp": _mcp,
 }
-"""Type of a tool → how it is read."""
+"""Parsers by the API's tool types."""
 
 
 def _converted(kind: type[ServerSideTool], given: JsonObject, at: str) -> ServerSideTool:

@@ -1,4 +1,4 @@
-"""Responses of a server: started, found, followed, continued."""
+"""Starts, finds, continues and tails responses."""
 
 import os
 from collections.abc import AsyncGenerator, Sequence
@@ -36,24 +36,24 @@ _MAX_OUTPUT = 1 << 62
 
 
 class Base(Struct, frozen=True, kw_only=True):
-    """What a request continues."""
+    """The history that a request continues."""
 
     conversation: str | None = None
-    """Where it is continued; None if it needs a conversation of its own."""
+    """Conversation to continue. None means that the request needs a new one."""
     messages: tuple[ChatMessage, ...] = ()
     pending: tuple[PendingApproval, ...] = ()
     """Calls that wait for the client."""
 
 
 def new_conversation(owner: str, *, is_stored: bool) -> str:
-    """The id in the store of a new conversation."""
+    """Return the store id for a new conversation."""
     return str(ConversationId(owner, f"{'chain_' if is_stored else UNSTORED}{os.urandom(16).hex()}"))
 
 
 async def find_response(
     server: Server, owner: str, id: str, *, param: str | None = None, code: str = "not_found"
 ) -> ResponseInfo:
-    """A response of this owner that is stored. Raises RequestError(404)."""
+    """Return a stored response of this tenant. Raises RequestError(404) if there is none with this id."""
     if (place := place_of(id)) is not None:
         found = await server.store.find_run(place[0])
         if found is not None and ConversationId.parse(found[0]).owner == owner:
@@ -74,14 +74,17 @@ async def start(
     splits: bool = False,
     at: float | None = None,
 ) -> ResponseInfo:
-    """Starts the run of a request, or has it started then. Raises RequestError, and what `Runs.start` raises."""
+    """Start the run of a request, or schedule it for `at`.
+
+    Raises RequestError if the input is invalid, and the errors of `Runs.start`.
+    """
     try:
         try:
             return await _start(server, owner, request, base, sent, splits=splits, at=at)
         except ConflictError:
             if base.conversation is None or request.body.previous_response_id is None:
                 raise
-            # Another request has continued the response in the meantime: this one begins a branch.
+            # Another request has continued the response meanwhile, so this one starts a branch.
             base = replace(base, conversation=None)
             return await _start(server, owner, request, base, sent, splits=splits, at=at)
     except ConfigurationError as error:
@@ -127,7 +130,10 @@ async def _start(
 
 
 async def prepare(server: Server, owner: str, request: PreparedRequest, base: Base, sent: Sent) -> ResponseInfo:
-    """A response without output, which another one can continue: its input is in the log, and no model was called."""
+    """Record a request without calling a model, and return its empty response, which another request can continue.
+
+    Raises RequestError if the previous response waits for outputs or the conversation is busy.
+    """
     if base.pending:
         raise RequestError(400, "the previous response waits for outputs", param="generate", code="missing_output")
     agent = server.agent(request.agent)
@@ -154,7 +160,7 @@ def _started(info: RunInfo, first: int) -> ResponseInfo:
 
 
 def _unstored_call(request: PreparedRequest, call: CallSettings) -> CallSettings:
-    """The servers of the request with what is not stored."""
+    """Return the request's MCP servers with the secrets that are not stored."""
     if not request.tools.secrets:
         return {}
     whole = {tool.label: tool for tool in request.tools.secrets if isinstance(tool, RemoteMCP)}
@@ -166,11 +172,11 @@ def _hosted(call: CallSettings) -> Sequence[Any]:
     return [*call.get("server_side_tools", ())]
 
 
-# What a request continues
-
-
 async def base_of(server: Server, owner: str, request: PreparedRequest) -> Base:
-    """What a request continues. Raises RequestError(404) for what is unknown, and (409) for what is in progress."""
+    """Return the history that a request continues.
+
+    Raises RequestError(404) if it is unknown, and RequestError(409) if it is in progress.
+    """
     body = request.body
     if body.previous_response_id is not None:
         id, param = body.previous_response_id, "previous_response_id"
@@ -184,7 +190,10 @@ async def base_of(server: Server, owner: str, request: PreparedRequest) -> Base:
 
 
 async def base_after(server: Server, info: ResponseInfo, *, is_stored: bool) -> Base:
-    """What follows a response: its conversation, or, where that went another way, a copy of it up to there."""
+    """Return the history after a response, in its conversation or, if that has moved on, as a copy up to the response.
+
+    Raises RequestError(409) if the response is in progress.
+    """
     rows = await server.store.read(info.conversation)
     is_tip = info.end is None
     if is_tip and open_run(rows) is not None:
@@ -195,7 +204,7 @@ async def base_after(server: Server, info: ResponseInfo, *, is_stored: bool) -> 
 
 
 async def find_conversation(server: Server, owner: str, id: str, *, param: str | None = None) -> str:
-    """The id in the store of a conversation of this owner. Raises RequestError(404)."""
+    """Return the store id of this tenant's conversation. Raises RequestError(404) if there is none with this id."""
     stored = str(ConversationId(owner, id))
     if not id.startswith("conv_") or (not id.isalnum() and not id.replace("_", "").isalnum()) or len(id) > 100:
         raise not_found("conversation", id[:100], param=param)
@@ -210,11 +219,11 @@ async def _base(server: Server, conversation: str, rows: Sequence[Row], *, is_ti
     return Base(conversation=conversation if is_tip else None, messages=state.messages, pending=pending)
 
 
-# Answers to calls that wait
-
-
 def _matched(pending: Sequence[PendingApproval], answers: Sequence[PlacedAnswer]) -> list[Decision]:
-    """The decisions on what the server holds; nothing of what a client says of the calls themselves counts."""
+    """Return the decisions on pending calls. Only the decision is taken from the client, not its version of the call.
+
+    Raises RequestError if an answer is for an unknown call or a call has no answer.
+    """
     calls, decisions = PendingCalls(pending, approval_item_id), dict[str, Decision]()
     for answer in answers:
         entry = calls.find(answer)
@@ -238,7 +247,7 @@ def _unknown_call(answer: PlacedAnswer) -> RequestError:
 
 
 def _results(pending: Sequence[PendingApproval], decisions: Sequence[Decision]) -> list[ChatMessage]:
-    """The outputs as messages, in a conversation that went another way from there."""
+    """Return the outputs as messages for a branch. Raises RequestError(409) if a call was decided without an output."""
     if any(decision.output is None for decision in decisions):
         message = "the calls of this response were decided on already"
         raise RequestError(409, message, type="conflict", param="previous_response_id", code="decided")
@@ -250,18 +259,15 @@ def _results(pending: Sequence[PendingApproval], decisions: Sequence[Decision]) 
     return [ChatMessage("tool", tuple(parts))] if parts else []
 
 
-# Reading
-
-
 async def followed(
     server: Server, info: ResponseInfo, dialect: Dialect, fold: ResponseFold | None = None
 ) -> AsyncGenerator[list[JsonObject]]:
-    """The events of a response, as the log gets them, to its end: those together that come together.
+    """Yield the events of a response until its end, in the batches in which the log receives them.
 
-    A message of the user stands alone, and may have no events.
+    A steering message gets its own batch, which may be empty.
     """
     fold = fold or ResponseFold(info, dialect)
-    # A run that does not end with this response, or needs no reader, does not end with its readers either.
+    # A run that outlives this response, or runs in the background, must not be stopped when its subscribers leave.
     runs, after = server.runs, info.first - 1
     following = runs.following(info.conversation, after)
     read = following.batches(load=True) if info.outlives_readers else runs.read(info.conversation, after, load=True)
@@ -288,7 +294,7 @@ async def followed(
 
 
 async def read_response(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObject:
-    """The response object as the log has it now."""
+    """Return the response object in its current state."""
     folded = ResponseFold(info, dialect)
     for row in await server.store.read(info.conversation, info.first - 1):
         folded.feed(await server.store.record(row, load=True))
@@ -301,6 +307,6 @@ async def read_response(server: Server, info: ResponseInfo, dialect: Dialect) ->
 
 
 async def forget(server: Server, info: ResponseInfo) -> None:
-    """Stops and deletes what is not to be stored."""
+    """Stop and delete an unstored response."""
     await server.runs.stop(info.conversation)
     await server.store.delete(info.conversation)

@@ -1,4 +1,4 @@
-"""The WebSocket of the Responses API: `response.create` in lanes, and messages to responses in progress."""
+"""The WebSocket of the Responses API, with multiplexed streams and steering of responses in progress."""
 
 import asyncio
 import re
@@ -26,26 +26,26 @@ from sidestream.store.log.conversation import Conversation
 from sidestream.tools.approvals import PendingApproval
 
 MAX_ACTIVE = 16
-"""Responses in progress on one socket; more wait."""
+"""Maximum concurrent responses per socket. Further ones wait."""
 MAX_LANES = 32
-"""Named lanes of one socket."""
+"""Maximum named streams per socket."""
 MAX_WAITING = 64
-"""Requests that wait in one lane."""
+"""Maximum requests waiting in one stream."""
 MAX_RECENT = 64
-"""Responses that are not stored and that the socket can still continue."""
+"""Maximum unstored responses that a socket can still continue."""
 MAX_LIFE_S = 3600.0
-"""How long one socket may live."""
+"""Maximum lifetime of a socket, in seconds."""
 
 _LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _HTTP_FIELDS = ("stream", "stream_options", "background")
-"""Fields that the specification forbids on a socket; OpenAI's service ignores the first two."""
+"""Fields that the specification forbids on a socket. OpenAI's service ignores the first two."""
 _OWN_FIELDS = ("type", "stream_id", "generate", "stream", "stream_options")
 
 _log = get_logger(__name__)
 
 
 async def responses_socket(websocket: WebSocket) -> None:
-    """Serves one socket. Closing it leaves the runs of stored responses in progress."""
+    """Serve one socket. Closing it leaves the runs of stored responses in progress."""
     try:
         dialect_of(websocket)
     except RequestError as error:
@@ -74,7 +74,7 @@ async def responses_socket(websocket: WebSocket) -> None:
 
 
 class _Socket:
-    """One socket: its lanes, the responses in progress, and those that only it knows."""
+    """One socket with its multiplexed streams, the responses in progress and its unstored responses."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
@@ -85,18 +85,18 @@ class _Socket:
         self._workers: list[asyncio.Task[None]] = []
         self._free = asyncio.Semaphore(MAX_ACTIVE)
         self._active: dict[str, tuple[ResponseInfo, str | None]] = {}
-        """Responses in progress, and their lanes."""
+        """Responses in progress with their stream ids, by response id."""
         self._recent: dict[str, ResponseInfo] = {}
-        """Responses that are not stored."""
+        """Latest unstored responses, by id."""
         self._unstored: dict[str, ResponseInfo] = {}
-        """Their conversations, each with one of its responses: they end with the socket."""
+        """One unstored response per conversation, by conversation id, to delete when the socket closes."""
         self._accepted: set[str] = set()
-        """Messages that were reported as accepted; a run that is resumed reports them again."""
+        """Ids of steering messages already reported as accepted, because a resumed run reports them again."""
         self._steers = 0
-        """Events about messages so far: they have numbers of their own."""
+        """Number of steering events so far, which have their own sequence."""
 
     async def take(self, data: str | bytes) -> None:
-        """Takes a frame."""
+        """Handle a frame."""
         lane: str | None = None
         try:
             frame = read_frame(data, self._server.settings.max_body_bytes)
@@ -122,13 +122,13 @@ class _Socket:
             await self.refuse(error, lane)
 
     async def refuse(self, error: RequestError, lane: str | None) -> None:
-        """Reports an error. The socket stays open."""
+        """Report an error, keeping the socket open."""
         kind = error_type(error, self._dialect)
         fields: JsonObject = {"type": kind, "code": error.code, "message": error.message, "param": error.param}
         await self._send({"type": "error", "status": error.status, "error": fields}, lane)
 
     async def aclose(self) -> None:
-        """Leaves the responses; those that are not stored are deleted."""
+        """Detach from the responses and delete unstored ones."""
         for worker in self._workers:
             worker.cancel()
         if self._workers:
@@ -136,8 +136,6 @@ class _Socket:
         for info in self._unstored.values():
             with suppress(SidestreamError):
                 await forget(self._server, info)
-
-    # Lanes
 
     def _queue(self, lane: str | None) -> asyncio.Queue[JsonObject]:
         if lane in self._lanes:
@@ -150,7 +148,7 @@ class _Socket:
         return queue
 
     async def _work(self, queue: asyncio.Queue[JsonObject], lane: str | None) -> None:
-        """Answers the requests of a lane, one after another."""
+        """Answer the requests of a stream one after another."""
         while True:
             frame = await queue.get()
             async with self._free:
@@ -200,11 +198,11 @@ class _Socket:
         return await base_after(self._server, current, is_stored=request.body.is_stored)
 
     def _evict(self, frame: JsonObject) -> None:
-        """A continuation that failed: its parent can no longer be continued, unless it is stored."""
+        """Drop the parent of a failed continuation, which cannot be continued again unless it is stored."""
         self._recent.pop(text_in(frame, "previous_response_id") or "", None)
 
     async def _follow(self, info: ResponseInfo, lane: str | None) -> ResponseInfo | None:
-        """Sends the events of a response; returns the one that a message of the user makes follow it."""
+        """Send the events of a response. Return the response that follows it because of a steering message, if any."""
         fold = ResponseFold(info, self._dialect)
         self._active[info.id] = (info, lane)
         if not info.is_stored:
@@ -232,8 +230,6 @@ class _Socket:
         while len(self._recent) > MAX_RECENT:
             self._recent.pop(next(iter(self._recent)))
 
-    # Messages to responses in progress
-
     async def _steer(self, frame: JsonObject) -> None:
         id, given = frame.get("previous_response_id"), frame.get("input")
         try:
@@ -252,7 +248,7 @@ class _Socket:
             await self._failed(error.code, error.message, steer, known[1] if known is not None else None)
 
     async def _report(self, fold: ResponseFold, info: ResponseInfo, lane: str | None) -> None:
-        """Reports messages that the log has by now."""
+        """Report the steering messages that the log has accepted."""
         for id in fold.accepted:
             if id not in self._accepted:
                 self._accepted.add(id)
@@ -260,7 +256,7 @@ class _Socket:
                 await self._send({"type": "response.steer.accepted", "steer": steer, **self._numbered()}, lane)
 
     async def _unapplied(self, fold: ResponseFold, info: ResponseInfo, lane: str | None) -> None:
-        """The response has ended, and no request has taken these messages."""
+        """Report the steering messages that no model request included before the response ended."""
         state = await Conversation(self._server.store, info.conversation).state()
         pending = state.run_state.approvals if state.status == "waiting" and state.run_state is not None else ()
         for id, steer in fold.steers.items():
@@ -312,7 +308,7 @@ def _required(entry: PendingApproval) -> JsonObject:
 
 
 def _nested(event: JsonObject) -> JsonObject:
-    """An event as sockets have it: errors are nested there in both dialects."""
+    """Convert an event to the socket format, which nests errors in both dialects."""
     if event["type"] != "error" or "error" in event:
         return event
     fields = {name: value for name, value in event.items() if name in ("code", "message", "param")}

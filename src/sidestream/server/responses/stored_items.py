@@ -1,4 +1,4 @@
-"""The items of a conversation, in the terms of the Responses API: what was sent, and what came of it."""
+"""The items of a conversation in the format of the Responses API, both sent and received."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +33,10 @@ MAX_LISTED = 100
 
 
 async def conversation_items(server: Server, conversation: str, *, until: int | None = None) -> list[JsonObject]:
-    """The items of a conversation in order: all, or those that the response which begins at a record was made of."""
+    """Return the items of a conversation in order.
+
+    With `until`, returns only the input of the response that starts at this record.
+    """
     rows = await server.store.read(conversation)
     infos = {info.start: info for info in responses_in(conversation, rows)}
     items: list[JsonObject] = []
@@ -67,14 +70,14 @@ async def conversation_items(server: Server, conversation: str, *, until: int | 
 async def known_items(
     server: Server, owner: str, given: str | list[JsonObject] | None, conversation: str | None
 ) -> dict[str, JsonObject]:
-    """The items that the references of an input name: of the conversation, or of any response of the owner."""
+    """Return the items that an input refers to, from the conversation or from any response of the tenant."""
     wanted = {id for item in objects(given) if item.get("type") == "item_reference" and (id := text_in(item, "id"))}
     known: dict[str, JsonObject] = {}
     if wanted and conversation is not None:
         known = {str(item["id"]): item for item in await conversation_items(server, conversation)}
     responses = {found for id in wanted - known.keys() if (found := response_of_item(id)) is not None}
     for response, dialect in responses:
-        with suppress(RequestError):  # Whoever reads the input says what it does not know.
+        with suppress(RequestError):  # The reader of the input reports unknown items.
             output = (await read_response(server, await find_response(server, owner, response), dialect))["output"]
             known |= {str(item["id"]): item for item in output}
     return known
@@ -94,7 +97,7 @@ def _take(items: list[JsonObject], fold: ResponseFold | None) -> None:
 
 
 def _sent(record: Record, conversation: str) -> list[JsonObject]:
-    """The items that a record adds to what the client has sent."""
+    """Return the items that a record adds to the client's input."""
     at = (conversation, record.seq)
     match record.body:
         case MessageAdded(message=message):
@@ -109,7 +112,7 @@ def _sent(record: Record, conversation: str) -> list[JsonObject]:
 
 
 def message_items(message: ChatMessage, *names: object) -> list[JsonObject]:
-    """A message as items, whose ids follow from these names."""
+    """Convert a message to items, whose ids are derived from these names."""
     items: list[JsonObject] = []
     content: list[JsonObject] = []
     is_model = message.role == "model"
@@ -154,7 +157,7 @@ def _file(part: DataPart | LinkPart) -> JsonObject:
 
 
 def _output(value: Any) -> str | list[JsonObject]:
-    """What a function returned: text, or the content that the client sent."""
+    """Return a function's output as a string, or as the content that the client sent."""
     try:
         parts = convert(value, list[TextPart | DataPart | LinkPart]) if value else []
     except ValidationError:
@@ -174,11 +177,11 @@ def _answer(decision: Decision, *names: object) -> JsonObject:
     return {**item, "approval_request_id": asked, "approve": decision.is_approved, **reason}
 
 
-# Pages of a list
-
-
 def listed(items: Sequence[JsonObject], query: Mapping[str, str], default_order: str = "desc") -> JsonObject:
-    """A page of items, as the query wants it: `order`, `after`, `limit`."""
+    """Return a page of items according to `order`, `after` and `limit` of the query.
+
+    Raises RequestError if one of them is invalid.
+    """
     order = query.get("order", default_order)
     if order not in ("asc", "desc"):
         raise RequestError(400, "order is asc or desc", param="order")
