@@ -1,4 +1,4 @@
-"""Runs of the server: begun, driven, followed, limited and ended.
+"""The server's runs: started, executed, tailed, limited and ended.
 
 May import the modules beside this folder and no other folder of the server.
 """

@@ -1,6 +1,6 @@
-"""Decisions on pending approvals: they fit what the server holds, in time, or are refused with status 403 and a record.
+"""Checks of decisions on pending approvals. Invalid or late ones are refused with status 403 and recorded.
 
-Nothing that a client says of a call counts, besides the decision itself: the arguments are those in the log.
+Only the decision itself is taken from the client; the call's arguments are those in the log.
 """
 
 import time
@@ -17,29 +17,29 @@ from sidestream.store.records import Row
 from sidestream.tools.approvals import ApprovalError, Decision, PendingApproval
 
 MAX_REFUSALS = 100
-"""Refusals that the log of a conversation keeps: somebody who sends them for ever must not fill the disk."""
+"""Maximum refusals recorded per conversation, so that repeated ones cannot fill the disk."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What a client answers to one call that waits: a decision, or the result of a call that it has executed."""
+    """A client's answer to one pending call, either a decision or the result of a call that the client executed."""
 
     approval_id: str | None = None
     approved: bool = True
     digest: str | None = None
-    """Of the arguments that the person saw."""
+    """Digest of the arguments that the approver saw."""
     reason: str | None = None
     values: JsonObject | None = None
-    """What fills in the form of the approval."""
+    """Values for the approval's form."""
     remember: Literal["conversation"] | None = None
-    """How far an approval goes beyond this call."""
+    """Scope of the approval beyond this call."""
     call_id: str | None = None
-    """The call that the client has executed, in place of the approval's id."""
+    """Id of the call that the client executed, instead of the approval's id."""
     output: Any = None
     is_error: bool = False
 
 
 class RefusedDecisionError(RequestError):
-    """A decision that is refused. `approval_id` names what it was made on."""
+    """A refused decision. `approval_id` names the approval that it was made on."""
 
     def __init__(self, approval_id: str, message: str, *, param: str = "approvalId", code: str) -> None:
         super().__init__(403, message, type="permission_error", param=param, code=code)
@@ -47,7 +47,7 @@ class RefusedDecisionError(RequestError):
 
 
 class PendingCalls:
-    """Calls that wait for a client, by the ids that the client knows; `id_of` is how an API shows an approval's id."""
+    """Pending calls by the ids that the client knows. `id_of` converts an approval id to the API's form."""
 
     def __init__(
         self, waiting: Iterable[PendingApproval], id_of: Callable[[str], str] = lambda approval_id: approval_id
@@ -57,15 +57,15 @@ class PendingCalls:
 
     @property
     def ids(self) -> Set[str]:
-        """The ids of the approvals, as clients know them."""
+        """The approval ids that clients know."""
         return self._approvals.keys()
 
     def find(self, answer: Answer) -> PendingApproval | None:
-        """Return the call that an answer is for; None if it does not wait."""
+        """Return the call that an answer is for, or None if it is not pending."""
         if answer.approval_id is not None:
             return self._approvals.get(answer.approval_id)
         shown = answer.call_id or ""
-        # A model may use an id again in a later step, which clients then know by a longer one.
+        # A model may reuse an id in a later step; clients then know the call by a longer id.
         call, again, _ = shown.rpartition(AGAIN)
         return self._results.get(shown) or (self._results.get(call) if again else None)
 
@@ -73,10 +73,10 @@ class PendingCalls:
 def decisions_on(
     waiting: Iterable[PendingApproval], answers: Sequence[Answer], *, needs_digest: bool = True
 ) -> list[Decision]:
-    """The decisions that the answers make on pending approvals. Raises RequestError.
+    """Return the decisions that the answers make on pending approvals.
 
-    Answers to calls that do not wait are ignored, as a client that sends its whole history has some. If none fits, they
-    are refused.
+    Ignores answers to calls that are not pending, because a client that sends its whole history has some. Raises
+    RequestError if no answer is for a pending call, if a decision is refused, or if a pending call has no decision.
     """
     calls = PendingCalls(waiting)
     made: dict[str, Decision] = {}
@@ -117,7 +117,7 @@ def decision_on(entry: PendingApproval, answer: Answer, *, needs_digest: bool) -
 def check_in_time(
     rows: Iterable[Row], decisions: Iterable[Decision], approval_s: float, now: Callable[[], float] = time.time
 ) -> None:
-    """Raises RefusedDecisionError for an approval that comes too late. It is never too late to deny."""
+    """Raise RefusedDecisionError if an approval comes too late. Denials are accepted at any time."""
     asked = asked_at(rows)
     for decision in decisions:
         if not decision.is_approved or decision.output is not None:

@@ -1,4 +1,4 @@
-"""Who executes the runs of a server: the workers of its engine, the one of this process among them."""
+"""The engine that executes a server's runs, and the worker in the server's process."""
 
 import asyncio
 import time
@@ -26,28 +26,28 @@ from sidestream.text.redaction import redact
 from sidestream.tools.approvals import PendingApproval
 
 SLOTS = 100
-"""Runs of other processes, or of timers, that this one executes at the same time."""
+"""Maximum runs claimed from the engine's queue, from other processes or timers, that this process executes at once."""
 
 ENQUEUE_S = 2.0
-"""How long a request waits for the engine to take its run."""
+"""Seconds that a request waits for the engine to accept its run."""
 
 LEFT_AFTER_S = 3600.0
-"""Age after which an unstored conversation without a run in progress has no client any more."""
+"""Age in seconds after which an unstored conversation without a run in progress is considered abandoned."""
 
 RECENT_S = 86_400.0
-"""Runs whose log has not changed for longer are not counted as running: no quota waits for them."""
+"""Age in seconds of the last change after which a run no longer counts towards quotas."""
 
 RETRY_S = 1.0
-"""How long the worker of this process waits after a failure."""
+"""Seconds that this process's worker waits after a failure."""
 
 _log = get_logger(__name__)
 
 
 class Execution:
-    """The engine of a server, and the worker of the server's process.
+    """The engine of a server, and the worker in the server's process.
 
-    Without an `engine`, it is the embedded one, and the worker executes its tasks: what requests begin, and runs of
-    other servers that have died, if it knows their agent: one of `agents`, or a model string. With `only`, it executes
+    Without an `engine`, the embedded one is used and the worker executes its tasks. These are the runs that requests
+    start, and runs of dead servers whose agent it knows: one of `agents`, or a model string. With `only`, it executes
     only runs of these names. With an `engine`, workers in other processes execute its tasks.
     """
 
@@ -67,7 +67,7 @@ class Execution:
         """Whether this process executes the engine's tasks."""
         self.engine: Engine = engine or EmbeddedEngine(store)
         self.claims = self.engine if isinstance(self.engine, EmbeddedEngine) else None
-        """The engine, if it gives claims on runs that begin here."""
+        """The engine, if it grants claims on runs that start in this process."""
         self.worker = Worker(store, self.engine, agent_of, detail=detail, approval_s=approval_s, on_expiry=on_expiry)
         self._store = store
         self._agents = agents if only is None or engine is not None else only
@@ -98,17 +98,20 @@ class Execution:
         return queue_of(job.agent, self._agents)
 
     async def open(self) -> None:
-        """Begin to work, and to enqueue abandoned runs. Does not wait for the engine: the log can be read without."""
+        """Start the worker and enqueue abandoned runs.
+
+        Does not wait for the engine, as the log can be read without it.
+        """
         # With workers in other processes, an unstored run without a claim is queued.
         await delete_left(self._store, self.claims if self.is_worker else None)
         if self.is_worker:
-            with suppress(StoreError):  # The log can be read, even if it cannot be written.
+            with suppress(StoreError):  # The log can be read even if it cannot be written.
                 await self._reconciler.announce()
         self._reconciler.miss()
         self._working = asyncio.create_task(self._work())
 
     async def enqueue(self, task: Task) -> None:
-        """Have a run executed. If the engine does not answer soon, the run is enqueued later: the log has it."""
+        """Enqueue a run. If the engine does not answer soon, the run is enqueued later from the log."""
         enqueuing = asyncio.create_task(self._enqueue(task))
         self._enqueuing.add(enqueuing)
         enqueuing.add_done_callback(self._enqueuing.discard)
@@ -122,34 +125,34 @@ class Execution:
             self._reconciler.miss()
 
     async def forget(self, conversation: str) -> None:
-        """Remove the task of a conversation that is about to be deleted, and its timers."""
+        """Remove the task and timers of a conversation that is about to be deleted."""
         try:
             await self.engine.cancel(conversation)
         except SidestreamError as error:
             _log.warning("conversation %s: its task is not removed: %s", conversation, redact(str(error)))
 
     async def running(self, owner: str) -> list[str]:
-        """Return the owner's conversations in which a run is in progress, whichever process executes it."""
+        """Return the tenant's conversations with a run in progress, in any process."""
         found = await self._store.open_conversations(prefix=f"{owner}/", since=time.time() - RECENT_S)
         return [id for id, _, _ in found]
 
     async def drivers(self, conversations: Collection[str]) -> dict[str, str]:
-        """Return the process that executes each conversation, where the engine says so."""
+        """Return the worker process of each conversation, as far as the engine knows it."""
         return await self.claims.drivers(conversations) if self.claims is not None else {}
 
     async def expires_at(self, conversation: str, pending: Collection[PendingApproval]) -> float | None:
-        """Return when pending approvals expire; None if nothing happens then."""
+        """Return when pending approvals expire, or None if they do not."""
         if self._expires_after_s is None:
             return None
         return expires_at(await self._store.read(conversation), tuple(pending), self._expires_after_s)
 
     def stop(self) -> None:
-        """Stop claiming runs, and hand off what the worker executes."""
+        """Stop claiming runs and hand off those that the worker executes."""
         if not self._loop.is_stopping:
             self._loop.stop()
 
     async def aclose(self) -> None:
-        """Stop working, once all runs are handed off."""
+        """Stop the worker once all runs are handed off."""
         self.stop()
         if self._working is not None:
             await asyncio.wait([self._working])
@@ -170,7 +173,7 @@ class Execution:
                 await asyncio.sleep(RETRY_S)
 
     async def _end(self, conversation: str, position: int) -> None:
-        """End a run whose agent no process knows any more: executing it fails, with the reason."""
+        """End a run whose agent is no longer known to any process. Executing it fails with the reason."""
         assert self.claims is not None
         task = Task(conversation=conversation, position=position, queue=self._queues[0])
         try:
@@ -180,25 +183,25 @@ class Execution:
         outcome: Outcome | None = None
         try:
             outcome = await self.worker.drive(claim)
-        except Exception as error:  # The next pass tries again; other runs do not wait for that.
+        except Exception as error:  # The next reconciliation retries; other runs must not wait for it.
             _log.warning("conversation %s is not ended: %s", conversation, redact(f"{type(error).__name__}: {error}"))
         finally:
             await self.claims.release(claim, outcome)
 
     def _own_queue_of(self, job: Job) -> str | None:
-        """Return the queue of a run; None if this process does not know its agent."""
+        """Return the queue of a run, or None if this process does not know its agent."""
         queue = self.queue_of(job)
         return queue if queue in self._queues else None
 
     def _is_skipped(self, conversation: str) -> bool:
-        # What is not stored is not resumed either: no request can address it any more.
+        # Unstored runs are not resumed, because no request can address them.
         return self.is_worker and ConversationId.parse(conversation).is_unstored
 
 
 async def delete_left(store: PublishedStore, engine: EmbeddedEngine | None) -> None:
-    """Delete unstored conversations that no process executes, as the engine says, or that ended long ago.
+    """Delete unstored conversations that no process executes, according to the engine, or that ended long ago.
 
-    Raises StoreError.
+    Raises StoreError if the store cannot be read or written.
     """
     for id, updated in await store.unstored():
         rows = await store.read(id)
@@ -208,7 +211,7 @@ async def delete_left(store: PublishedStore, engine: EmbeddedEngine | None) -> N
             try:
                 claim = await engine.claim(Task(conversation=id, position=rows[-1].seq))
             except TaskHeldError:
-                continue  # Another server's, whose client waits for it.
+                continue  # It belongs to another server, whose client waits for it.
             await store.delete(id)
             engine.forget(claim)
         elif updated < time.time() - LEFT_AFTER_S:

@@ -1,4 +1,4 @@
-"""Caps: what one owner or address may use. A refusal says when to try again."""
+"""Quotas per tenant or IP address. A refusal says when to try again."""
 
 import math
 import time
@@ -18,22 +18,22 @@ from sidestream.stream.parts import Finish
 MINUTE_S = 60.0
 DAY_S = 86_400.0
 RETRY_S = 5.0
-"""When to try again where nobody knows how long the runs in progress will take."""
+"""Seconds until a retry where the end of the runs in progress is unknown."""
 
 
 class Spending(NamedTuple):
-    """What a run has cost."""
+    """The cost of a run."""
 
     at: float
-    """When it ended, in seconds since 1970."""
+    """End of the run, in seconds since 1970."""
     dollars: float
 
 
 class CapKeeper:
-    """Counts what each owner uses.
+    """Counts what each tenant uses.
 
-    Spending of the last 24 hours is read from the log when an owner first starts a run, then counted here. Processes
-    that share a store do not know of each other's runs after that.
+    Reads the spending of the last 24 hours from the log when a tenant first starts a run, then counts in memory. After
+    that, processes that share a store do not see each other's spending.
     """
 
     def __init__(
@@ -48,19 +48,22 @@ class CapKeeper:
         self._caps = caps
         self._store = store
         self._is_shared = is_shared
-        """True if other processes drive the runs: what they cost is in the log only."""
+        """Whether other processes execute the runs, so that costs are only in the log."""
         self._now = now
-        """Spending of a day is compared with the times in the log, by the wall clock."""
+        """Wall clock, because daily spending is compared with the times in the log."""
         self._monotonic = monotonic
-        """Runs per minute are counted here only: a clock that is set back blocks nobody."""
+        """Monotonic clock for runs per minute, so that setting the clock back does not block anyone."""
         self._starts: dict[str, deque[float]] = {}
         self._spent: dict[str, dict[str, Spending]] = {}
-        """Owner → run → what it has cost. A run that is resumed reports all of its cost again."""
+        """Costs by tenant and run. A resumed run reports its total cost again."""
         self._known: set[str] = set()
-        """Owners whose earlier spending has been read."""
+        """Tenants whose earlier spending has been read."""
 
     async def prepare(self, owner: str) -> None:
-        """Reads what an owner has spent: once, unless others drive the runs. Raises StoreError."""
+        """Read a tenant's earlier spending, once or each time if other processes execute the runs.
+
+        Raises StoreError if the log cannot be read.
+        """
         if self._caps.max_cost_per_day is None or (owner in self._known and not self._is_shared):
             return
         rows = await self._store.ended_runs(self._now() - DAY_S, prefix=f"{owner}/")
@@ -69,9 +72,9 @@ class CapKeeper:
         self._known.add(owner)
 
     def admit(self, owner: str, running: Mapping[str, float]) -> None:
-        """Counts a run that is about to start. `running` are the runs in progress, with what they have cost so far.
+        """Count a run that is about to start. `running` holds the runs in progress with their costs so far.
 
-        Raises RequestError(429), with `Retry-After`.
+        Raises RequestError(429), with `Retry-After`, if the tenant has reached a quota.
         """
         caps = self._caps
         who = "this token" if owner else "this server"
@@ -91,12 +94,12 @@ class CapKeeper:
             starts.append(now_s)
 
     def ended(self, owner: str, run: str, dollars: float) -> None:
-        """A run has ended, or waits."""
+        """Record the cost of a run that has ended or is waiting."""
         if self._caps.max_cost_per_day is not None:
             self._spent.setdefault(owner, {})[run] = Spending(self._now(), dollars)
 
     def _broke_for_s(self, owner: str, running: Mapping[str, float], now: float) -> float | None:
-        """Seconds until enough of the spending is older than a day; None if there is something left to spend."""
+        """Return the seconds until enough of the spending is older than a day, or None if the quota is not used up."""
         cap = self._caps.max_cost_per_day
         assert cap is not None
         spent = self._spent.setdefault(owner, {})
@@ -112,16 +115,16 @@ class CapKeeper:
 
 
 class TokenGuesses:
-    """Wrong tokens by address: some are free, then one per second is looked at."""
+    """Counts wrong tokens by IP address. After some free attempts, one per second is checked."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._counts: dict[str, tuple[float, float]] = {}
-        """Address → how many guesses count, and when they were counted. The last to guess is the last."""
+        """Count of guesses and the time of the last, by network, in order of the last guess."""
         self._total = (0.0, 0.0)
 
     def admit(self, address: str) -> None:
-        """Raises RequestError(429), with `Retry-After`, if the address has sent too many wrong tokens."""
+        """Raise RequestError(429), with `Retry-After`, if the IP address has sent too many wrong tokens."""
         excess = max(
             self._now(self._counts.get(_network(address), (0.0, 0.0)), 1.0) + 1 - limits.MAX_TOKEN_GUESSES,
             (self._now(self._total, _TOTAL_RATE) + 1 - limits.MAX_TOTAL_TOKEN_GUESSES) / _TOTAL_RATE,
@@ -130,7 +133,7 @@ class TokenGuesses:
             raise _refusal("too many wrong tokens from this address", "too_many_attempts", excess)
 
     def failed(self, address: str) -> None:
-        """Counts a wrong token."""
+        """Count a wrong token."""
         network, now_s = _network(address), self._monotonic()
         count = self._now(self._counts.pop(network, (0.0, 0.0)), 1.0)
         if len(self._counts) >= limits.MAX_GUESSING_ADDRESSES:
@@ -139,7 +142,7 @@ class TokenGuesses:
         self._total = (self._now(self._total, _TOTAL_RATE) + 1, now_s)
 
     def _now(self, counted: tuple[float, float], rate: float) -> float:
-        """How many guesses still count; `rate` of them are forgotten per second."""
+        """Return how many guesses still count, when `rate` of them are forgotten per second."""
         count, at_s = counted
         return max(0.0, count - (self._monotonic() - at_s) * rate)
 
@@ -148,7 +151,7 @@ _TOTAL_RATE = limits.MAX_TOTAL_TOKEN_GUESSES / limits.MAX_TOKEN_GUESSES
 
 
 def _network(address: str) -> str:
-    """The address; of IPv6 the network, of which one machine has all addresses."""
+    """Return the IPv4 address, or the network of an IPv6 address, as one machine has all addresses of its network."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -159,18 +162,18 @@ def _network(address: str) -> str:
 
 
 class Bodies:
-    """Bodies and messages that are being read: how many bytes they may become, by owner."""
+    """Tracks the bytes reserved for request bodies and messages being read, by tenant."""
 
     def __init__(self) -> None:
         self._held: Counter[str] = Counter()
 
     def body(self, owner: str) -> "Body":
-        """A body of this owner, of which nothing has arrived."""
+        """Return an empty reservation for a body of this tenant."""
         return Body(self._held, owner)
 
 
 class Body:
-    """The room that is reserved for one body."""
+    """The bytes reserved for one body."""
 
     def __init__(self, held: Counter[str], owner: str) -> None:
         self._held = held
@@ -178,7 +181,7 @@ class Body:
         self._size = 0
 
     def reserve(self, size: int) -> None:
-        """Makes room for so many bytes in all. Raises RequestError(429) if there is none."""
+        """Reserve `size` bytes in total. Raises RequestError(429) if the limit is reached."""
         if size <= max(self._size, limits.SMALL_BODY_BYTES):
             return
         more = size - self._size
@@ -191,7 +194,7 @@ class Body:
         self._size = size
 
     def close(self) -> None:
-        """Gives back the room. Another body may begin."""
+        """Release the reservation, so that the object can serve another body."""
         self._held[self._owner] -= self._size
         self._size = 0
         if not self._held[self._owner]:

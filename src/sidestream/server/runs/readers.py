@@ -1,4 +1,4 @@
-"""Who reads which run: how many streams an owner has open, and whether the last reader that leaves ends the run."""
+"""Counts of open streams, by tenant and by conversation."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -18,7 +18,7 @@ class Readers:
         self._by_conversation: Counter[str] = Counter()
 
     def admit(self, owner: str) -> None:
-        """Raises RequestError(429) if the owner has all the streams open that it may have."""
+        """Raise RequestError(429) if the tenant has reached its limit of open streams."""
         if self._max_open is not None and self._by_owner[owner] >= self._max_open:
             raise RequestError(
                 429,
@@ -30,7 +30,7 @@ class Readers:
 
     @contextmanager
     def counted(self, owner: str, conversation: str) -> Generator[None]:
-        """One stream is open while the block runs."""
+        """Count one open stream while the block runs."""
         self._by_owner[owner] += 1
         self._by_conversation[conversation] += 1
         try:
@@ -40,7 +40,7 @@ class Readers:
             _decrease(self._by_conversation, conversation)
 
     def count(self, conversation: str) -> int:
-        """How many read this conversation."""
+        """Return the number of open streams of a conversation."""
         return self._by_conversation[conversation]
 
 

@@ -1,4 +1,4 @@
-"""Retention: chats in which nothing has changed for long enough are deleted while the server runs."""
+"""Deletion of chats that have not changed for the retention time, while the server runs."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from sidestream.text.redaction import redact
 MAX_INTERVAL_S = 3600.0
 MIN_INTERVAL_S = 1.0
 BATCH = 100
-"""Chats that are deleted together: no run can begin in them meanwhile."""
+"""Chats deleted together. No run can start in them meanwhile."""
 
 _log = get_logger(__name__)
 
@@ -32,7 +32,7 @@ class Retention:
         self._now = now
 
     async def sweep(self) -> int:
-        """Deletes the chats that have expired, except those with a run in progress; returns how many."""
+        """Delete expired chats without a run in progress and return how many were deleted."""
         count = 0
         before = self._now() - self._retention_s
         batch: list[list[ConversationInfo]] = []
@@ -47,7 +47,7 @@ class Retention:
         return count
 
     async def run(self) -> None:
-        """Sweeps until it is cancelled."""
+        """Sweep periodically until cancelled."""
         interval_s = min(max(self._retention_s / 24, MIN_INTERVAL_S), MAX_INTERVAL_S)
         while True:
             try:

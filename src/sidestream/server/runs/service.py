@@ -1,7 +1,7 @@
-"""The runs of a server: each belongs to the log, not to the request or the process that started it.
+"""The runs of a server. Each belongs to the log, not to the request or process that started it.
 
-The server begins runs, and an engine has them executed: by default the embedded one, with the worker of this process.
-Readers follow the log, whichever process writes it.
+The server starts runs and an engine executes them, by default the embedded one with a worker in this process.
+Subscribers tail the log, whichever process writes it.
 """
 
 import asyncio
@@ -46,20 +46,20 @@ _log = get_logger(__name__)
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """A run as the log knows it."""
+    """A run as recorded in the log."""
 
     id: str
     conversation: str
-    """The id in the store, so with its owner."""
+    """Conversation id in the store, which includes the tenant."""
     start: int
-    """The number of the record with which it began."""
+    """Sequence number of the run's first record."""
     job: Job | None
     is_live: bool
-    """True while it is in progress, in whichever process."""
+    """Whether the run is in progress, in any process."""
 
 
 class Runs:
-    """Starts, resumes, stops and steers runs, and follows them."""
+    """Starts, resumes, stops, steers and tails runs."""
 
     def __init__(
         self,
@@ -114,15 +114,15 @@ class Runs:
         is_new: bool = False,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
-        """Start a turn; a new conversation has `beginning` as its history, and these `grants`.
+        """Start a turn, returning once the log has its first record.
 
-        `call` is what is not stored with the job. `is_new` means that the conversation cannot exist yet.
+        A new conversation gets `beginning` as its history, and `grants` as its remembered approvals. `between` holds
+        messages after the last turn and before the prompt. `call` holds settings that are not stored with the job.
+        With `at`, in seconds since 1970, the message is recorded now and sent to the model at that time. `is_new`
+        means that the conversation cannot exist yet.
 
-        `between` are messages after the last turn and before the prompt. With `at`, in seconds since 1970, the message
-        is recorded now and the model called then.
-
-        Returns once the log has its beginning. Raises ConflictError while another run is in progress, RequestError(429)
-        if the owner has reached a quota, and what `Chat.stream` raises.
+        Raises ConflictError while another run is in progress, RequestError(429) if the tenant has reached a quota, and
+        the errors of `Chat.stream`.
         """
         self._check_storable(job, call, at)
         await self._admit(conversation)
@@ -137,7 +137,7 @@ class Runs:
             if grants and not chat.head:
                 await chat.set_grants(grants)
             if chat.status in ("cancelled", "failed"):
-                await chat.keep()  # The person has seen it, so the model knows it too.
+                await chat.keep()  # Keep the partial answer: the user has seen it, so the model should too.
             if added := imported(between):
                 await append(dispatched.beginning.store, conversation, added)
                 await chat.load()
@@ -152,9 +152,9 @@ class Runs:
         job: Job,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
-        """Resume the last turn, which waits, after decisions.
+        """Resume the last turn, which is waiting, after decisions.
 
-        Raises like `start`, and like `Chat.resume_stream`. A decision that is refused, or comes too late, is recorded.
+        Raises the errors of `start` and `Chat.resume_stream`. Records decisions that are refused or come too late.
         """
         decisions = tuple(decisions)
         job = replace(job, has_expired=False, at=None)
@@ -178,7 +178,7 @@ class Runs:
             return _info(dispatched, await self._dispatcher.dispatch(dispatched))
 
     async def log_refusal(self, conversation: str, approval_id: str, reason: str) -> None:
-        """Records that a decision was refused before it reached the run. The log keeps `MAX_REFUSALS` of them."""
+        """Record a decision that was refused before it reached the run, up to `MAX_REFUSALS` per conversation."""
         rows = await self._store.read(conversation)
         if sum(row.kind == "approval-refused" for row in rows) >= MAX_REFUSALS:
             return
@@ -192,7 +192,7 @@ class Runs:
             _log.warning("conversation %s: a refused decision is not recorded: %s", conversation, str(error))
 
     async def find(self, owner: str, run_id: str) -> RunInfo:
-        """A run of this owner. Raises RequestError(404)."""
+        """Return a run of this tenant. Raises RequestError(404) if there is none with this id."""
         found = await self._store.find_run(run_id)
         if found is None or ConversationId.parse(found[0]).owner != owner:
             raise not_found("run", run_id)
@@ -208,7 +208,7 @@ class Runs:
         )
 
     def in_progress(self, owner: str) -> list[JsonObject]:
-        """The owner's runs that this process drives, with their conversation in the store as `chat`."""
+        """Return the tenant's runs that this process executes, with their store conversation id as `chat`."""
         return [
             {
                 "id": dispatched.run_id,
@@ -223,14 +223,14 @@ class Runs:
         ]
 
     async def stop(self, conversation: str) -> bool:
-        """Stops the run of a conversation, wherever it is driven, and waits for its end; False if there is none."""
+        """Stop a conversation's run, in any process, and wait for its end. Return False if there is none."""
         await self._dispatcher.begun(conversation)
         return await self._control.stop(conversation)
 
     async def delete(self, conversation: str) -> bool:
-        """Removes a chat: all its branches, their runs in progress, and the blobs that only they named.
+        """Delete a chat with all its branches, after stopping their runs.
 
-        `conversation` is any of its branches. False if there is none of them.
+        `conversation` is any of its branches. Returns False if none of them exists.
         """
         branches = {info.id for info in await branches_of(self._store, conversation)}
         with self._dispatcher.blocked(branches):
@@ -240,8 +240,9 @@ class Runs:
             return any([await self._store.delete(branch) for branch in branches])
 
     async def delete_expired(self, chats: Sequence[Sequence[ConversationInfo]], before: float) -> int:
-        """Removes those chats that still have not changed since a moment, and in which no run is in progress; returns
-        how many. They are removed together: hardly any chat takes a statement of its own.
+        """Delete the given chats that have not changed since `before` and have no run in progress, and return how many.
+
+        Deletes them together to save statements.
         """
         listed = {info.id for chat in chats for info in chat}
         with self._dispatcher.blocked(listed):
@@ -249,35 +250,38 @@ class Runs:
             found = await still_expired(self._store, names, before)
             idle = [chat for chat in found if not any([await self._is_open(info) for info in chat])]
             ids = [info.id for chat in idle for info in chat]
-            if self.execution.claims is None:  # An engine without claims does not see that the conversation is missing.
+            if self.execution.claims is None:  # An engine without claims does not notice the deletion.
                 for id in ids:
                     await self.execution.forget(id)
             await self._store.delete_all(ids, before=before)  # Another server may just have continued one.
             return len(idle)
 
     async def _is_open(self, info: ConversationInfo) -> bool:
-        """`is_busy`, which for most conversations follows from their last record."""
+        """Return `is_busy`, reading the log only if the last record does not already tell."""
         return (info.id in self._dispatcher.runs or info.last not in ENDINGS) and await self.is_busy(info.id)
 
     async def is_busy(self, conversation: str) -> bool:
-        """True if a run is in progress there, or is about to begin."""
+        """Return whether a run is in progress in a conversation or about to start."""
         dispatched = self._dispatcher.runs.get(conversation)
         if dispatched is not None and not dispatched.is_over:
             return True
         return open_run(await self._store.read(conversation)) is not None
 
     async def steer(self, conversation: str, message: Prompt) -> str:
-        """Passes a message to the run of a conversation; returns its id. Raises SteerError."""
+        """Pass a message to a conversation's run and return its id. Raises SteerError if there is no such run."""
         await self._dispatcher.begun(conversation)
         return await self._control.steer(conversation, user_message(message))
 
     async def withdraw(self, conversation: str, grant: str) -> bool:
-        """Withdraws a grant, also from the run in progress, wherever it is driven; False if there is none."""
+        """Revoke a remembered approval, also in a run in progress in any process. Return False if there is none."""
         await self._dispatcher.begun(conversation)
         return await self._control.withdraw(conversation, grant)
 
     async def read(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[list[Record]]:
-        """What `follow` yields, in batches, for a client: its stream counts, and the last client may end the run."""
+        """Yield the records of `follow` in batches for a client, counting its stream.
+
+        With `on_disconnect="cancel"`, the run is stopped when its last client leaves.
+        """
         is_over = False
         try:
             with self.readers.counted(owner_in(conversation), conversation):
@@ -290,27 +294,27 @@ class Runs:
                 self._stop_soon(conversation)
 
     def _stop_soon(self, conversation: str) -> None:
-        # In a task: whoever closes the stream of a client that has left may not wait.
+        # In a task, because closing the stream of a client that has left must not block.
         stopping = asyncio.create_task(self.stop(conversation))
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
 
     def follow(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
-        """The records of a conversation after a number, until no run is in progress there.
+        """Yield a conversation's records after a sequence number, until no run is in progress there.
 
-        A record comes once it is safe in the log, whichever process has written it. With `load`, it has the content of
-        its blobs instead of their addresses. Raises StoreError if the log cannot be written.
+        A record is yielded once it is safely in the log, whichever process has written it. With `load`, it includes the
+        content of its blobs instead of references. Raises StoreError if the log cannot be written.
         """
         return self.following(conversation, after).records(load=load)
 
     def following(self, conversation: str, after: int = 0) -> Following:
-        """Return a subscriber of a conversation, for `follow`, or for its batches."""
+        """Return a subscriber to a conversation, for single records or batches."""
         return Following(self._store, conversation, after, self._dispatcher.runs.get, lambda: self._is_closing)
 
     async def aclose(self) -> None:
-        """Leave all runs; another server on the same store, or this one after a restart, resumes them."""
+        """Detach from all runs. Another server on the same store, or this one after a restart, resumes them."""
         self._is_closing = True
-        self.execution.stop()  # Otherwise the worker of this process would claim what it hands off.
+        self.execution.stop()  # Otherwise this process's worker would claim the runs that it hands off.
         await self._dispatcher.aclose()
         stopping = [*self._stopping]
         for task in stopping:
@@ -321,7 +325,7 @@ class Runs:
         self._store.wake_all()
 
     async def _admit(self, conversation: str) -> None:
-        """Raises RequestError(429) if the owner of the conversation may start no run now."""
+        """Raise RequestError(429) if the conversation's tenant must not start a run now."""
         owner = owner_in(conversation)
         self.readers.admit(owner)
         await self._caps.prepare(owner)
@@ -332,7 +336,7 @@ class Runs:
         self._caps.admit(owner, running)
 
     def _check_storable(self, job: Job, call: Mapping[str, Any], at: float | None = None) -> None:
-        """Raises RequestError if the request holds what is not stored, and needs a worker in another process."""
+        """Raise RequestError if a request that cannot be stored is scheduled or needs a worker in another process."""
         if job.is_resumable and not call:
             return
         if at is not None:
@@ -344,18 +348,18 @@ class Runs:
             raise RequestError(400, message, param="tools", code="not_storable")
 
     async def _check_free(self, chat: Chat[Any], job: Job) -> None:
-        """Raises ConflictError or RequestError(409) unless the last turn is over."""
+        """Raise ConflictError or RequestError(409) unless the last turn is finished."""
         if chat.status == "unfinished":
             raise ConflictError(chat.id)
         if chat.status == "waiting":
             until = await self.execution.expires_at(chat.id, chat.approvals)
-            if until is not None and until < time.time():  # The engine may not know it: it denies the calls now.
+            if until is not None and until < time.time():  # The engine may not know; the task denies the calls now.
                 task = Task(conversation=chat.id, position=chat.head, queue=self.execution.queue_of(job))
                 await self.execution.enqueue(task)
             raise RequestError(409, "the last turn waits for a decision", type="conflict", code="waiting")
 
     def _ended(self, dispatched: DispatchedRun) -> None:
-        """Count what a run of this process has cost, and wake its subscribers."""
+        """Record the cost of a run of this process and wake its subscribers."""
         if dispatched.claim is not None and dispatched.task is not None and dispatched.run_id is not None:
             self._caps.ended(owner_in(dispatched.chat.id), dispatched.run_id, dispatched.cost)
         self._store.wake(dispatched.chat.id)
@@ -368,7 +372,7 @@ def _info(dispatched: DispatchedRun, begun: Begun) -> RunInfo:
 
 
 async def append(store: Store, conversation: str, bodies: Iterable[Body], run: str = "") -> None:
-    """Appends records to a conversation in which no run is in progress. Raises StoreError."""
+    """Append records to a conversation without a run in progress. Raises StoreError if they cannot be written."""
     rows = await store.read(conversation)
     writer = Writer(store, conversation, rows[-1].seq if rows else 0, run=run)
     for body in bodies:
