@@ -1,10 +1,10 @@
-"""The server: an ASGI app over one event log, for front ends in any language.
+"""An ASGI app that serves agents to front ends in any language, on top of one event log.
 
     from sidestream.server import create_app
     app = create_app({"support": agent}, store="talks.db")        # mount it, or: uvicorn module:app
 
-A run belongs to the server. It is written to the log as it goes, and every reader (a stream of events, a WebSocket, the
-page, a vendor's SDK) is a fold of the records that the log has: they see the same, also after a reconnect or a restart.
+The server executes each run and appends its records to the log. Every subscriber (an event stream, a WebSocket, the
+web UI, a vendor's SDK) reads those records, so all of them see the same run, even after a reconnect or a restart.
 
 Needs the extra `server`. May import `agent`, `protocols` and everything below them.
 """

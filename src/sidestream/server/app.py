@@ -61,31 +61,32 @@ def create_app(
     index_folders: Sequence[str] = (),
     examples: Sequence[str] = (),
 ) -> Starlette:
-    """The app of a server: serve it with uvicorn, or mount it in your own app.
+    """Create the ASGI app of a server, to serve with uvicorn or to mount in your own app.
 
     ```python
     app = create_app(agent, store="talks.db", tokens=["token-of-anna-0123456789"], hosts=["chat.example.com"])
     ```
 
-    `agents` is an agent, several by name, or a model string. Requests name one of them as their `model`; with
-    `allows_models` (the default unless you pass agents) also any model string. Conversations are kept in `store`. With
-    `tokens`, each request needs one, and sees only its own conversations. A token has at least 22 characters, unless
-    `hosts` are this machine and `allows_weak_tokens` is set. `auth` is your own way to know whose request it is: a
-    function, async or not, of Starlette's `HTTPConnection` that returns a name for the user, or None. `hosts` are the
-    names by which clients may reach the server; `origins` those of other sites whose pages may call it. Chats are
-    deleted `retention_s` seconds after their last change. Calls can be approved for `approval_s` seconds; then they are
-    denied, or what `on_expiry` says. A run whose readers have left continues; with `on_disconnect="cancel"` it is
-    stopped. `caps` bound what one owner may use. `dialect` is that of the Responses API: OpenAI's, or
-    `"open-responses"`.
+    `agents` is an agent, a mapping of names to agents, or a model string. Requests name one of them as their `model`;
+    with `allows_models` (the default unless you pass agents) they may also name any model string. Conversations are
+    kept in `store`. With `tokens`, each request must send one and sees only its own conversations. A token has at
+    least 22 characters, unless `hosts` are this machine and `allows_weak_tokens` is set. `auth` is your own
+    authentication: a function, async or not, that takes Starlette's `HTTPConnection` and returns a name for the user,
+    or None. `hosts` are the host names by which clients may reach the server. `origins` are the other sites whose pages
+    may call it. Chats are deleted `retention_s` seconds after their last change. Calls can be approved for `approval_s`
+    seconds; after that `on_expiry` applies, which denies them by default. A run continues when its subscribers have
+    left; with `on_disconnect="cancel"` it is stopped. `caps` limits what one tenant may use. `dialect` selects the
+    Responses API: OpenAI's, or `"open-responses"`.
 
-    A request may name MCP servers at `mcp_hosts`; `mcp_file` is the `mcp.json` that the page shows. Folders below
-    `index_folders` can be added to the file index of this machine there, and searched by models. `examples` are the
-    prompts that it offers at first. Changing MCP servers, testing keys and indexing folders is administration: whoever
-    may do it can run programs here. Only requests with `owner_token` may, and others if `allows_admin` is True, or a
-    function of the `HTTPConnection` that returns True for them. The owner's pages keep `owner_cookie`, if there is one,
-    in place of the token: with the same one, they stay signed in when the server is restarted with another token.
+    A request may name MCP servers at `mcp_hosts`. `mcp_file` is the `mcp.json` that the web UI shows. There, folders
+    below `index_folders` can be added to this machine's file index, which models can search. `examples` are the
+    prompts that the web UI shows in an empty chat. Changing MCP servers, testing keys and indexing folders is
+    administration: anyone who may do it can run programs on this machine. Only requests with `owner_token` may, and
+    others if `allows_admin` is True, or is a function that returns True for their `HTTPConnection`. The owner's browser
+    keeps `owner_cookie`, if given, instead of the token. With the same cookie it stays signed in when the server
+    restarts with another token.
 
-    An engine has the runs executed. By default it is the embedded one, with a worker in this process. With an `engine`
+    An engine executes the runs. By default it is the embedded one, with a worker in this process. With an `engine`
     (`embedded`, `temporal://…`), workers in other processes execute them: `sidestream worker`.
     """
     named = _named(agents)
@@ -117,7 +118,7 @@ def create_app(
 
 
 def app_of(server: Server) -> Starlette:
-    """The app over a server."""
+    """Create the ASGI app for a server."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
@@ -144,7 +145,7 @@ def app_of(server: Server) -> Starlette:
 
 
 class _Opened:
-    """Opens the server with its first request: the lifespan of an app that is mounted in another one does not run."""
+    """Middleware that opens the server on its first request, because a mounted app's lifespan does not run."""
 
     def __init__(self, app: ASGIApp, server: Server) -> None:
         self._app = app
@@ -163,7 +164,7 @@ class _Opened:
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """What the server answers to. The page comes last."""
+    """Return all routes of the server, ending with the catch-all of the web UI."""
     from sidestream.server.chat import agui_input, api as chat_api
     from sidestream.server.console import conversations_api
     from sidestream.server.responses import (
@@ -187,7 +188,7 @@ def routes(server: Server) -> list[BaseRoute]:
 
 
 def _several(values: str | Iterable[str]) -> tuple[str, ...]:
-    """The values; a text alone is one, not its letters."""
+    """Return the values as a tuple, treating a string as one value."""
     return (values,) if isinstance(values, str) else tuple(values)
 
 
@@ -211,7 +212,7 @@ def _too_deep(request: Request, error: Exception) -> Response:
 
 
 def _crashed(request: Request, error: Exception) -> Response:
-    # Outside of the guard, which adds them to all other responses.
+    # This handler runs outside the guard, which adds these headers to all other responses.
     return refused(
         request, RequestError(500, "the server failed; its log says why", type="server_error", headers=dict(HEADERS))
     )

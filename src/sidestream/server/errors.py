@@ -1,4 +1,4 @@
-"""Errors of requests, as each API renders them in its own form."""
+"""Request errors, which each API renders in its own format."""
 
 from sidestream import errors
 from sidestream.jsontext import JsonObject
@@ -7,11 +7,11 @@ from sidestream.text.redaction import redact
 from sidestream.tools.approvals import ApprovalError
 
 _MAX_REASON_BYTES = 123
-"""What a close frame has room for, by RFC 6455."""
+"""Maximum size of a close frame's reason, in bytes (RFC 6455)."""
 
 
 class RequestError(Exception):
-    """A request that is refused: the status, and what is wrong with which parameter."""
+    """A refused request, with its status, the reason and the parameter at fault."""
 
     def __init__(
         self,
@@ -33,22 +33,22 @@ class RequestError(Exception):
         self.headers = headers or {}
 
     def body(self) -> JsonObject:
-        """The body of the response, as OpenAI's API and our own have it."""
+        """Return the response body in the format that OpenAI's API and ours share."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
     @property
     def close_reason(self) -> str:
-        """The beginning of the message, as far as it fits in the close frame of a WebSocket."""
+        """The start of the message, cut to fit a WebSocket close frame."""
         return self.message.encode(errors="replace")[:_MAX_REASON_BYTES].decode(errors="ignore")
 
 
 def not_found(what: str, name: str, *, param: str | None = None, code: str = "not_found") -> RequestError:
-    """There is no such thing, or it belongs to somebody else: the response is the same."""
+    """Return the 404 error for something that does not exist or belongs to another tenant."""
     return RequestError(404, f"no {what} {name!r}", type="not_found", param=param, code=code)
 
 
 def as_request_error(error: errors.SidestreamError) -> RequestError:
-    """An error of ours, as a caller sees it."""
+    """Convert a Sidestream error to the error that the client gets."""
     message = redact(str(error))
     match error:
         case errors.ConflictError():
@@ -67,13 +67,13 @@ def as_request_error(error: errors.SidestreamError) -> RequestError:
 
 
 _STATUSES = {"context-overflow": 400, "rate-limit": 429, "timeout": 504}
-"""Kind of an error → its status, whatever that of the provider was."""
+"""Status by error kind, regardless of the provider's own status."""
 _REFUSED = frozenset({"ConfigurationError", "UnsupportedError", "NotHostedError"})
-"""Codes of runs that could not begin: the agent, or the provider of its model, cannot do what the request wants."""
+"""Codes of runs that never started because the agent or its provider does not support the request."""
 
 
 def run_error(error: Error) -> RequestError:
-    """The response to a run that failed."""
+    """Convert the error of a failed run to the error that the client gets."""
     if error.code in _REFUSED:
         return RequestError(400, error.message, param=error.param, code="unsupported")
     passed_on = error.status if error.status in (400, 401, 403, 404, 413, 429) else 502

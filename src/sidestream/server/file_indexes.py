@@ -1,4 +1,4 @@
-"""The file index of a server: folders are read in the background, and what is being read is reported."""
+"""The file index of a server, which reads folders in the background and reports its progress."""
 
 import asyncio
 import os
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from sidestream.portable.index.records import IndexedFile
 
 MAX_SHOWN_PROBLEMS = 50
-"""Files of one folder whose problems are listed."""
+"""Maximum files listed with a problem, per folder."""
 SEARCHED = 8
-"""Passages of a search on the page."""
+"""Passages returned by a search in the web UI."""
 
 _log = get_logger(__name__)
 
 
 class FolderReading(Struct):
-    """What is being read of a folder."""
+    """The progress of reading one folder."""
 
     done: int = 0
     total: int = 0
@@ -35,21 +35,21 @@ class FolderReading(Struct):
 
 
 class FileIndexes:
-    """The index of this machine, as the page sees it. Only folders below `allowed` can be added or removed."""
+    """The local file index as the web UI sees it. Only folders below `allowed` can be added or removed."""
 
     def __init__(self, allowed: Sequence[str]) -> None:
         self.allowed = tuple(os.path.realpath(os.path.expanduser(folder)) for folder in allowed)
         self._index: Index | None = None
         self._work: dict[str, FolderReading] = {}
-        """Folder → what is being read of it, or went wrong with it."""
+        """Folders being read, or whose reading failed, by path."""
 
     @property
     def is_on(self) -> bool:
-        """True if the server has folders to index."""
+        """Whether the server has folders to index."""
         return bool(self.allowed)
 
     async def described(self, *, is_editable: bool) -> JsonObject:
-        """The folders with their files, how far each was read, and how many passages have a vector."""
+        """Return the folders with their files and progress, and the numbers of passages and vectors."""
         index = self._opened()
         files, times, counts = await index.list(), await index.read_times(), await index.counts()
         known = dict.fromkeys([*await index.roots(), *self._work])
@@ -61,7 +61,10 @@ class FileIndexes:
         }
 
     def start(self, path: str) -> str:
-        """Begins to read a folder or file, or what has changed in it; returns its path. Raises RequestError."""
+        """Start to read a folder or file, or its changes, and return its resolved path.
+
+        Raises RequestError if the path does not exist or must not be indexed.
+        """
         found = self._checked(path)
         if not os.path.exists(found):
             raise not_found("folder", path)
@@ -71,11 +74,11 @@ class FileIndexes:
         return found
 
     async def settled(self) -> None:
-        """Waits until nothing is being read."""
+        """Wait until all reading has finished."""
         await asyncio.gather(*(work.task for work in self._work.values() if work.task is not None))
 
     async def remove(self, path: str) -> int:
-        """Takes a folder out of the index; its files stay. Returns how many there were."""
+        """Remove a folder from the index, keeping its files, and return how many files it had."""
         found = self._checked(path)
         work = self._work.pop(found, None)
         if work is not None and work.task is not None:
@@ -84,7 +87,7 @@ class FileIndexes:
         return await self._opened().remove(found)
 
     async def search(self, query: str) -> list[JsonObject]:
-        """The best passages for a query."""
+        """Return the best passages for a query."""
         found = await self._opened().search(query, SEARCHED)
         return [
             {
@@ -99,7 +102,7 @@ class FileIndexes:
         ]
 
     async def aclose(self) -> None:
-        """Stops reading and closes the index. What is missing follows when a folder is updated."""
+        """Stop reading and close the index. Unread files follow when their folder is next updated."""
         tasks = [work.task for work in self._work.values() if work.task is not None]
         for task in tasks:
             task.cancel()
@@ -127,7 +130,7 @@ class FileIndexes:
             self._work.pop(path, None)
 
     def _checked(self, path: str) -> str:
-        """The path without links. Raises RequestError if the page may not index it."""
+        """Return the path with links resolved. Raises RequestError if the web UI must not index it."""
         plain = path.replace("\0", "").encode(errors="replace").decode()
         found = os.path.realpath(os.path.expanduser(plain))
         if plain != path or not path.strip() or not self._is_allowed(found):

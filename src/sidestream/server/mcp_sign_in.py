@@ -1,4 +1,4 @@
-"""Sign-ins at MCP servers that a page starts: the browser returns to this server, not to a port of its own."""
+"""MCP sign-ins started in the web UI. The browser is redirected back to this server, not to a separate port."""
 
 import asyncio
 from urllib.parse import parse_qs, urlsplit
@@ -12,17 +12,17 @@ from sidestream.text.redaction import redact
 from sidestream.tools.server_side import RemoteMCP
 
 MAX_PENDING = 16
-"""Sign-ins that wait for a person at a time. The oldest ends for a new one."""
+"""Maximum pending sign-ins. A new one cancels the oldest."""
 
 
 class PendingSignIn:
-    """One sign-in, from its start until the person is back or the time is over."""
+    """One MCP sign-in, from its start until the user returns or it times out."""
 
     def __init__(self, server: RemoteMCP, redirect_uri: str) -> None:
         loop = asyncio.get_running_loop()
         self.label = server.label
         self.url: asyncio.Future[str | None] = loop.create_future()
-        """Where the person signs in; None if the server wants no sign-in."""
+        """Sign-in URL for the user. None means the server does not require a sign-in."""
         self.answer: asyncio.Future[AuthorizationCode] = loop.create_future()
         self.error: str | None = None
         self._server = server
@@ -31,13 +31,13 @@ class PendingSignIn:
 
     @property
     def state(self) -> str | None:
-        """What the redirect must have: nobody else knows it."""
+        """The unguessable value that the redirect must carry."""
         if not self.url.done() or self.url.cancelled() or (url := self.url.result()) is None:
             return None
         return parse_qs(urlsplit(url).query).get("state", [None])[0]
 
     async def aclose(self) -> None:
-        """Ends it."""
+        """Cancel the sign-in."""
         self.task.cancel()
         await asyncio.wait([self.task])
 
@@ -54,7 +54,7 @@ class PendingSignIn:
                 self.url.set_result(None)
 
     async def _sign_in(self) -> None:
-        # In memory first: a sign-in that is broken off leaves the stored one as it was.
+        # In memory first, so that an aborted sign-in leaves the stored tokens untouched.
         fresh, files = MemoryTokens(), TokenFiles()
         auth = OAuth(
             on_redirect=self._show, on_callback=self._wait, redirect_uri=self._redirect_uri, tokens=fresh, timeout_s=300
@@ -76,17 +76,17 @@ class PendingSignIn:
 
 
 class SignIns:
-    """The sign-ins of a server."""
+    """Pending MCP sign-ins, by server label."""
 
     def __init__(self) -> None:
         self._pending: dict[str, PendingSignIn] = {}
-        """The last of each server, by its label."""
+        """Latest sign-in of each server, by its label."""
 
     def __getitem__(self, label: str) -> PendingSignIn | None:
         return self._pending.get(label)
 
     async def start(self, server: RemoteMCP, redirect_uri: str) -> PendingSignIn:
-        """Starts a sign-in; an earlier one at the same server ends."""
+        """Start a sign-in, cancelling an earlier one at the same server."""
         if (old := self._pending.pop(server.label, None)) is not None:
             await old.aclose()
         while len(self._pending) >= MAX_PENDING:
@@ -96,7 +96,7 @@ class SignIns:
         return started
 
     def returned(self, query: dict[str, str]) -> PendingSignIn | None:
-        """A browser was redirected here: the sign-in that it belongs to, which continues; None for a stranger."""
+        """Resume the sign-in that a redirect belongs to and return it, or None if the state is unknown."""
         state = query.get("state")
         waiting = (pending for pending in self._pending.values() if not pending.answer.done())
         found = next((pending for pending in waiting if state and pending.state == state), None)
@@ -110,7 +110,7 @@ class SignIns:
         return found
 
     async def aclose(self) -> None:
-        """Ends all."""
+        """Cancel all sign-ins."""
         pending, self._pending = self._pending, {}
         for each in pending.values():
             await each.aclose()

@@ -1,4 +1,4 @@
-"""Who may call the server: hosts, origins, tokens. Everything passes here before it reaches a route."""
+"""Access control by host, origin and token, which every request passes before it reaches a route."""
 
 import hmac
 from collections.abc import Callable, Iterable
@@ -22,8 +22,11 @@ from sidestream.server.settings import ServerSettings
 from sidestream.text.redaction import Secret, register_secret
 
 COOKIE = "sidestream"
-"""Holds the token of a page; it is set when the page is opened with `#token=…`, or with `?token=…`. Its name ends with
-the port: a browser sends the cookies of a host to all its ports, and servers must not replace each other's."""
+"""Prefix of the cookie with the web UI's token, set when the web UI is opened with `#token=…` or `?token=…`.
+
+The full name ends with the port: browsers send a host's cookies to all its ports, and servers must not replace each
+other's cookies.
+"""
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -37,12 +40,12 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""What every response has that does not say otherwise."""
+"""Default headers of every response."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Guard:
-    """Refuses requests for other hosts, from other origins, or without a token; notes whose the others are."""
+    """Middleware that refuses wrong hosts, origins and tokens, and records the tenant of accepted requests."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
@@ -90,7 +93,10 @@ class Guard:
             raise RequestError(421, message, code="wrong_host")
 
     def _checked_origin(self, scope: Scope, headers: Headers) -> str | None:
-        """The origin of another site whose pages may call this server, if the request comes from one."""
+        """Return the allowed foreign origin of the request, or None if it is same-origin.
+
+        Raises RequestError if the origin is not allowed.
+        """
         origin = headers.get("origin", "").lower()
         if not origin:
             is_safe = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
@@ -104,7 +110,7 @@ class Guard:
         return origin
 
     async def _note_sender(self, scope: Scope, headers: Headers) -> None:
-        """Notes whose request it is, and whether they may administer. Raises RequestError."""
+        """Record the tenant and whether it may administer. Raises RequestError if the request is not authenticated."""
         state, is_owner = scope["state"], False
         state["owner"], state["is_admin"] = "", False
         if not is_guarded(_path(scope)):
@@ -115,10 +121,10 @@ class Guard:
         state["is_admin"] = is_owner or (await _answer(allows, scope) is True if callable(allows) else allows)
 
     async def _owner(self, scope: Scope, headers: Headers) -> tuple[str, bool]:
-        """Whose request it is, and whether it is that of the server's owner. Raises RequestError(401)."""
+        """Return the tenant, and whether it is the server's owner. Raises RequestError(401) if it is unknown."""
         settings = self._settings
         given = _given(headers)
-        if not given and scope["type"] == "websocket":  # A page of another site can send it no other way.
+        if not given and scope["type"] == "websocket":  # Pages of other sites have no other way.
             given = _query(scope).get("token", [""])[0]
         token = _known(given, self._tokens)
         if token not in settings.owner_tokens:
@@ -135,18 +141,18 @@ class Guard:
                 headers={"WWW-Authenticate": "Bearer"} if has_tokens else None,
             )
         scope["state"]["page_token"] = self._page_token(token)
-        # The owner's token is a new one with each start: what is stored must not depend on it.
+        # The owner's token changes with each start, so stored ids must not depend on it.
         return ("", True) if token in settings.owner_tokens else (owner_name(token), False)
 
     def _page_token(self, token: Secret) -> Secret:
-        """What a page keeps that has this token."""
+        """Return the value that the web UI stores in its cookie for this token."""
         cookie = self._settings.owner_cookie
         return cookie if cookie is not None and token == self._settings.owner_token else token
 
     def _slowed(self, given: str, token: Secret | None, scope: Scope) -> Secret | None:
-        """The token that was found. Raises RequestError(429) if its address guesses tokens.
+        """Return the token unchanged. Raises RequestError(429) if its IP address guesses tokens.
 
-        A long token cannot be guessed at any rate, so it is never slowed. A short one is slowed as wrong ones are.
+        Long tokens cannot be guessed at any rate, so they are never slowed. Short ones are slowed like wrong ones.
         """
         if given and self._tokens and (token is None or len(token) < MIN_TOKEN_CHARS):
             address = (scope.get("client") or ("", 0))[0]
@@ -156,7 +162,7 @@ class Guard:
         return token
 
     def _sign_in(self, scope: Scope) -> Any:
-        """Opens the page with the token of its address, which then stands in a cookie and no longer in the address."""
+        """Return a redirect that moves the token from the URL to a cookie, or None if the URL has no token."""
         if scope["type"] != "http" or scope["method"] != "GET" or not self._tokens:
             return None
         query = _query(scope)
@@ -167,7 +173,7 @@ class Guard:
         if token is None:
             raise RequestError(401, "the token in the address is not valid", type="authentication_error")
         rest = urlencode(query, doseq=True)
-        # Quoted, and with one slash at its beginning: a path must not become a header or another site.
+        # Quoted and with a single leading slash: a path must not become a header or another site.
         path = "/" + quote(scope["path"].lstrip("/"))
         headers = {
             "Location": path + (f"?{rest}" if rest else ""),
@@ -178,7 +184,7 @@ class Guard:
     async def _preflight(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {
             "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
-            # Whatever the client sends: each vendor's SDK has headers of its own.
+            # Allow whatever the client asks for: each vendor's SDK has its own headers.
             "Access-Control-Allow-Headers": Headers(scope=scope).get("access-control-request-headers", ""),
             "Access-Control-Max-Age": "600",
         }
@@ -200,19 +206,19 @@ def _page_cookie(token: str, scope: Scope) -> str:
 
 
 def _given(headers: Headers) -> str:
-    """The token that a request has; empty without one."""
+    """Return the token of a request, or an empty string without one."""
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     return bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key") or _cookie(headers)
 
 
 def _in_header(host: str) -> str:
-    """A host as `Host` has it: addresses of IPv6 in brackets."""
+    """Return a host in the form of the `Host` header, with IPv6 addresses in brackets."""
     host = host.lower()
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def is_guarded(path: str) -> bool:
-    """True for what needs a token where tokens are required; the page's own files do not. `path` is below the mount."""
+    """Return whether a path needs a token where tokens are required. `path` is relative to the mount point."""
     return path.startswith(("/api/", "/v1/"))
 
 
@@ -221,23 +227,23 @@ def _query(scope: Scope) -> dict[str, list[str]]:
 
 
 def _path(scope: Scope) -> str:
-    """The path of a request below the path where the app is mounted."""
+    """Return the path of a request, relative to the mount point."""
     path, root = scope["path"], scope.get("root_path", "").rstrip("/")
     return path[len(root) :] if path.startswith(f"{root}/") else path
 
 
 def owner_name(token: str) -> str:
-    """A short name for the owner of a token, from which the token does not follow."""
+    """Return a short tenant name for a token, from which the token cannot be derived."""
     return sha256(b"sidestream-owner:" + token.encode()).hexdigest()[:16]
 
 
 def user_name(user: str) -> str:
-    """A short name for a user of the app's own auth. It is never that of a token."""
+    """Return a short tenant name for a user of the app's own auth. It never equals that of a token."""
     return sha256(b"sidestream-user:" + user.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 async def _answer(function: Callable[[HTTPConnection], Any], scope: Scope) -> Any:
-    """What a function of the app says of a request. Raises RequestError for its HTTPException."""
+    """Call the app's own function for a request. Raises RequestError if it raises HTTPException."""
     try:
         found = function(HTTPConnection(scope))
         return await found if isawaitable(found) else found
@@ -248,7 +254,7 @@ async def _answer(function: Callable[[HTTPConnection], Any], scope: Scope) -> An
 
 
 def _known(given: str, tokens: Iterable[Secret]) -> Secret | None:
-    """The token that was given. Takes as long for a wrong one as for a right one."""
+    """Return the token that was sent, if it is known, in constant time."""
     found: Secret | None = None
     for token in tokens:
         if hmac.compare_digest(given.encode(), token.encode()):
@@ -276,7 +282,7 @@ def _wrong_origin(origin: str) -> RequestError:
 
 
 def _with_headers(send: Send, origin: str | None = None) -> Send:
-    """Adds the headers that every response has."""
+    """Return a `send` that adds the headers of every response."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

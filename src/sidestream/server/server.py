@@ -1,4 +1,4 @@
-"""What the APIs of a server share: its agents, its store, its runs."""
+"""The state that the APIs of a server share: its agents, its store and its runs."""
 
 import asyncio
 from importlib import import_module
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 NEEDED_BY_RUNS = ("sidestream.run.driver", "sidestream.run.background", "sidestream.wire.http")
-"""Modules that the first run would import."""
+"""Modules that the first run would otherwise import."""
 MAX_MODELS = 64
-"""Agents made of model strings that are kept."""
+"""Maximum cached agents built from model strings."""
 
 
 class Server:
-    """One per app, at `app.state.server`."""
+    """The shared state of one app, at `app.state.server`."""
 
     def __init__(self, settings: ServerSettings, store: Store) -> None:
         self.settings = settings
@@ -50,7 +50,7 @@ class Server:
             engine,
             self._known_agent,
             settings.agents,
-            # The default may be a model string, which then is the only one that this process executes.
+            # The default may be a model string; then this process executes no other one.
             only=None if settings.allows_models else {*settings.agents, settings.default},
             detail=detail,
             approval_s=settings.approval_s,
@@ -68,17 +68,20 @@ class Server:
         self._opening: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._made: dict[str, Agent[Any]] = {}
-        """Model string → its agent."""
+        """Agents built from model strings, by model string."""
         self._retired: list[Agent[Any]] = []
-        """Agents with MCP servers that have changed since; runs may still use them."""
+        """Agents with outdated MCP servers, which active runs may still use."""
         self.sign_ins = SignIns()
         self.bodies = Bodies()
         self.indexes = FileIndexes(settings.index_folders)
         self.servers: MCPConfig | None = None
-        """The MCP servers of agents that are made of model strings."""
+        """MCP servers for agents built from model strings."""
 
     def agent(self, name: str | None = None) -> Agent[Any]:
-        """The agent of this name, or one for this model string; the default without a name. Raises RequestError."""
+        """Return the agent of this name, or one for this model string. Without a name, return the default.
+
+        Raises RequestError if there is no such agent or model, or if requests may not use it.
+        """
         name = name or self.settings.default
         if (found := self.settings.agents.get(name) or self._made.get(name)) is not None:
             return found
@@ -86,7 +89,7 @@ class Server:
             known = ", ".join(sorted(self.settings.agents))
             raise _unknown(name, f"this server has {known}")
         try:
-            if name != self.settings.default and is_of_this_machine(name):  # Before anything is read.
+            if name != self.settings.default and is_of_this_machine(name):  # Check before reading any file.
                 message = "requests may not name files of this machine; `sidestream local add` gives one a name"
                 raise RequestError(403, message, type="permission_error", param="model", code="owner_only")
             made = (
@@ -100,30 +103,30 @@ class Server:
         return made
 
     def _known_agent(self, name: str) -> Agent[Any]:
-        """The agent of a run that was stored. Raises ConfigurationError."""
+        """Return the agent of a stored run. Raises ConfigurationError if it is unknown."""
         try:
             return self.agent(name)
         except RequestError as error:
             raise ConfigurationError(error.message) from None
 
     async def open(self) -> None:
-        """Begins to drive what this process, or another one, left, and to delete what expires. Once.
+        """Open the store, and start to execute unfinished runs and to delete expired conversations.
 
-        Raises StoreError if the store cannot be opened, or written.
+        Later calls do nothing. Raises StoreError if the store cannot be opened or written.
         """
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
         try:
             await asyncio.shield(self._opening)  # Several requests may wait for it.
         except SidestreamError:
-            self._opening = None  # The next one tries again.
+            self._opening = None  # Let the next request retry.
             raise
 
     async def _open(self) -> None:
-        # Now, not in the first request: without a log there are no runs.
+        # Fail at start-up, not in the first request, if the log cannot be used.
         await self.store.prepare()
         if self.runs.execution.is_worker:
-            # Now, not in the first request: it would wait for them, and so would the streams beside it.
+            # Importing these in the first request would block it and all concurrent streams.
             for module in NEEDED_BY_RUNS:
                 import_module(module)
         await self.load_servers()
@@ -132,14 +135,14 @@ class Server:
             self._sweeping = asyncio.create_task(Retention(self.store, self.runs, self.settings.retention_s).run())
 
     async def load_servers(self) -> None:
-        """Reloads the MCP servers of the file, for runs that start from now on."""
+        """Reload the MCP servers from the file, for runs that start from now on."""
         if self.settings.mcp_file is None:
             return
         from sidestream.mcp import use_sign_ins
 
         try:
             self.servers = _guarded(await use_sign_ins(_read_servers(self.settings.mcp_file)), self.settings.mcp_file)
-        except SidestreamError as error:  # The page shows what is wrong with which server.
+        except SidestreamError as error:  # The web UI shows which server is misconfigured.
             _log.warning("the MCP servers are not used: %s", redact(str(error)))
             self.servers = None
         self._retired += self._made.values()
@@ -153,7 +156,7 @@ class Server:
             await agent.aclose()
 
     async def aclose(self) -> None:
-        """Leaves the runs, and closes what the server made."""
+        """Detach from the runs and close everything that the server opened."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
@@ -172,7 +175,7 @@ def _read_servers(file: str) -> "MCPConfig":
 
 
 def _guarded(config: "MCPConfig", file: str) -> "MCPConfig":
-    """The servers; those that are called from here offer their tools only as they were accepted."""
+    """Restrict the locally called servers to the tool definitions that the user accepted."""
     from sidestream.mcp import MCPServer
     from sidestream.mcp.client.accepted import AcceptedDefinitions
 

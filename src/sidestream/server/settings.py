@@ -28,22 +28,24 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
 Auth = Callable[["HTTPConnection"], str | Awaitable[str | None] | None]
-"""A request → the name of the user who sent it, or None. Async or not."""
+"""Returns the name of the user who sent a request, or None. May be async."""
 Admin = Callable[["HTTPConnection"], bool | Awaitable[bool]]
-"""A request → whether its sender may administer the server. Async or not."""
+"""Returns whether the sender of a request may administer the server. May be async."""
 
 
 class Caps(Struct, frozen=True, kw_only=True):
-    """What one token, or an open server as a whole, may use. None is no cap."""
+    """Quotas for one token, or for the whole server if it has no tokens. None means no limit."""
 
     requests_per_minute: int | None = None
-    """Requests that start or resume a run."""
+    """Requests that start or resume a run, per minute."""
     max_concurrent_runs: int | None = 64
     max_open_streams: int | None = 1000
-    """Streams that clients read at the same time, those of WebSockets included."""
+    """Streams open at the same time, WebSocket streams included."""
     max_cost_per_day: float | None = None
-    """In US dollars, of the runs that ended within the last 24 hours or are in progress, as far as prices are known.
-    Runs that were admitted may exceed it: `Limits.max_cost` of an agent bounds each."""
+    """US dollars spent in the last 24 hours by finished runs and runs in progress, as far as prices are known.
+
+    Runs already admitted may exceed it; an agent's `Limits.max_cost` bounds each run.
+    """
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -53,72 +55,77 @@ class Caps(Struct, frozen=True, kw_only=True):
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
-    """How a server behaves; `create_app` makes it of its arguments."""
+    """The settings of a server, which `create_app` builds from its arguments."""
 
     agents: Mapping[str, Agent[Any]]
-    """By name."""
+    """Agents by name."""
     default: str
-    """The agent, or the model string, of requests that name none."""
+    """Agent name or model string for requests that name neither."""
     allows_models: bool = True
     """Whether a request may name any model string instead of an agent."""
     tokens: tuple[Secret, ...] = ()
-    """A request needs one of them as its bearer token. Without any, all requests belong to one owner."""
+    """Bearer tokens, one of which each request must send. Without any, all requests belong to one tenant."""
     owner_token: Secret | None = None
-    """The token of whoever runs the server. It may administer, and its conversations are those of a server without
-    tokens, so that they outlive the token."""
+    """Token of the server's owner. It may administer, and its conversations are those of a server without tokens, so
+    they outlive the token.
+    """
     owner_cookie: Secret | None = None
-    """What the owner's pages keep in place of the token, so that they stay signed in when the server is restarted."""
+    """Cookie value that the owner's browser keeps instead of the token, to stay signed in after a server restart."""
     allows_weak_tokens: bool = False
-    """Whether tokens of fewer than 22 characters are accepted, on a server that only this machine can reach."""
+    """Whether tokens shorter than 22 characters are accepted, on a server that only this machine can reach."""
     auth: Auth | None = None
-    """Whose request it is, by the app's own means; those that it does not know need a token."""
+    """The app's own authentication. Requests that it does not recognise need a token."""
     allows_admin: bool | Admin = False
-    """Whether requests without the owner's token may administer: change MCP servers, test keys, index folders. Whoever
-    may do that can run programs on this machine."""
+    """Whether requests without the owner's token may administer: change MCP servers, test keys, index folders.
+
+    Anyone who may administer can run programs on this machine.
+    """
     hosts: Sequence[str] = LOOPBACK
-    """Values of the `Host` header that are accepted, without the port."""
+    """Accepted values of the `Host` header, without the port."""
     origins: Sequence[str] = ()
     """Origins of other sites whose pages may call this server."""
     dialect: Dialect = "openai"
     on_disconnect: Disconnect = "detach"
-    """What becomes of a run whose last reader leaves: it continues, or it is stopped."""
+    """Whether a run continues or is stopped when its last subscriber leaves."""
     caps: Caps = Caps()
     max_body_bytes: int = MAX_BODY_BYTES
-    """A request. Attachments come in it as base64."""
+    """Maximum request size, including base64 attachments."""
     interval_s: float = INTERVAL_S
-    """How long parts wait to be written to the log together. Readers see them after that."""
+    """Seconds to collect parts before appending them to the log. Subscribers see them after that."""
     retention_s: float | None = None
-    """How long after its last change a conversation is kept. None: until it is deleted."""
+    """Seconds to keep a conversation after its last change. None means until it is deleted."""
     approval_s: float | None = 86_400.0
-    """How long a call waits for its approval. None: until it is decided."""
+    """Seconds that a call waits for approval. None means until it is decided."""
     on_expiry: OnExpiry = "deny"
-    """What happens to calls on which nobody decided in time: they are denied and the run continues, they wait on until
-    somebody denies them, or the run is stopped."""
+    """Handling of calls whose approval timed out. They are denied and the run continues, they keep waiting until they
+    are denied, or the run is stopped.
+    """
     engine: str | Engine | None = None
-    """The engine whose workers execute the runs, or its name or URL. None means the embedded engine, with a worker in
-    this process."""
+    """Engine whose workers execute the runs, or its name or URL. None means the embedded engine, with a worker in this
+    process.
+    """
     mcp_hosts: Sequence[str] = ()
-    """Hosts of MCP servers that a request may name. Others must be configured here."""
+    """Hosts of MCP servers that a request may name. Others must be configured on the server."""
     mcp_file: str | None = None
-    """The `mcp.json` that the page edits."""
+    """Path of the `mcp.json` that the web UI edits."""
     index_folders: Sequence[str] = ()
-    """Folders that the page may add to the file index, with those in them. None: there is no index on the page."""
+    """Folders that the web UI may index, including their subfolders. Empty means the web UI has no file index."""
     examples: Sequence[str] = ()
-    """Prompts that an empty page offers."""
+    """Example prompts that the web UI shows in an empty chat."""
 
     @property
     def needs_auth(self) -> bool:
-        """Whether a request must say whose it is."""
+        """Whether requests must authenticate."""
         return bool(self.tokens or self.owner_tokens) or self.auth is not None
 
     @property
     def owner_tokens(self) -> tuple[Secret, ...]:
-        """The values by which the owner is known."""
+        """Secrets that identify the server's owner."""
         return tuple(token for token in (self.owner_token, self.owner_cookie) if token is not None)
 
     @property
     def is_shared(self) -> bool:
-        """Whether several people use the server: the files of its machine are closed to them."""
+        """Whether several people use the server, in which case they cannot access the files of its machine."""
         return len(self.tokens) > 1 or self.auth is not None
 
     def __post_init__(self) -> None:
@@ -149,7 +156,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to a host."""
+    """Return whether only this machine can connect to a host."""
     if host.lower() == "localhost":
         return True
     try:
@@ -159,5 +166,5 @@ def is_loopback(host: str) -> bool:
 
 
 def offers_index(settings: ServerSettings) -> bool:
-    """Whether requests may use the file index of this machine: not where several people use the server."""
+    """Return whether requests may use this machine's file index, which a shared server does not allow."""
     return bool(settings.index_folders) and not settings.is_shared

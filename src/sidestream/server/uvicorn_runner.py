@@ -1,4 +1,4 @@
-"""Serves an app with uvicorn, on a socket that is bound before anything is said."""
+"""Serves an app with uvicorn, on a socket that is bound before anything is announced."""
 
 import asyncio
 import errno
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8787
 _INVALID_DATA, _TRY_AGAIN_LATER = 1007, 1013
-"""Codes of RFC 6455."""
+"""Close codes of RFC 6455."""
 GRACE_S = 5
-"""How long requests have to be answered when the server is stopped."""
+"""Seconds that open requests have to finish when the server is stopped."""
 
 
 def is_every_address(host: str) -> bool:
-    """Whether an address to bind to stands for all of this machine."""
+    """Return whether a bind address means all interfaces."""
     try:
         return ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -42,12 +42,12 @@ def is_every_address(host: str) -> bool:
 
 
 def shown_host(host: str) -> str:
-    """An address to bind to, as a URL has it."""
+    """Return a bind address as it is written in a URL."""
     return f"[{host.strip('[]')}]" if ":" in host else host
 
 
 def check_exposure(host: str, *, has_token: bool) -> None:
-    """Raises ConfigurationError for a server that others on the network could use without a token."""
+    """Raise ConfigurationError if other machines could use the server without a token."""
     if not is_loopback(host) and not has_token:
         raise ConfigurationError(
             f"{host} can be reached from other machines, so the server needs a token: leave out --no-token, or use "
@@ -56,7 +56,10 @@ def check_exposure(host: str, *, has_token: bool) -> None:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 is any free one. Raises ConfigurationError."""
+    """Return a socket listening on this address. Port 0 means any free port.
+
+    Raises ConfigurationError if the address cannot be bound.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -73,7 +76,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def serving_config(app: ASGIApp) -> "uvicorn.Config":
-    """How uvicorn serves an app: it names neither itself nor its requests, and open streams have time to end."""
+    """Return a uvicorn configuration without server header and access log, and with a graceful shutdown."""
     import uvicorn
 
     return uvicorn.Config(
@@ -84,12 +87,12 @@ def serving_config(app: ASGIApp) -> "uvicorn.Config":
         timeout_graceful_shutdown=GRACE_S,
         ws=_socket_protocol(),
         ws_max_size=MAX_BODY_BYTES,
-        ws_per_message_deflate=False,  # A few bytes would become as many as a message may have.
+        ws_per_message_deflate=False,  # Deflate would let a few bytes grow to the maximum message size.
     )
 
 
 def _socket_protocol() -> type[asyncio.Protocol]:
-    """The class of WebSocket connections. Unfinished messages are bounded as bodies are; garbage is one log line."""
+    """Return the class for WebSocket connections, which bounds unfinished messages and logs garbage in one line."""
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
     bodies = Bodies()
@@ -129,7 +132,7 @@ def _socket_protocol() -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def _forget(self) -> None:
-            """Gives back the room of a message that is complete, or will never be."""
+            """Release the reservation of a message that is complete or was abandoned."""
             self._arrived = 0
             if self._message is not None and self._timer is not None:
                 self._message.close()
@@ -160,11 +163,11 @@ def serve(
     on_start: Callable[[], object] = lambda: None,
     on_stop: Callable[[], object] = lambda: None,
 ) -> None:
-    """Serves until the process gets SIGINT or SIGTERM. Clients of open streams then lose their connection.
+    """Serve until the process gets SIGINT or SIGTERM, then drop the connections of open streams.
 
-    Calls `on_start` once requests are answered, and `on_stop` when no more are: after that, the signal ends the process
-    before anything else does. A second SIGINT does not wait for what is being closed: it calls
-    `exit_now`. Raises StoreError if the app's store cannot be used.
+    Calls `on_start` once requests are answered, and `on_stop` once no more are; after that the signal ends the process.
+    A second SIGINT calls `exit_now` instead of waiting for the shutdown. Raises StoreError if the app's store cannot be
+    used.
     """
     import uvicorn
 
@@ -185,7 +188,7 @@ def serve(
             on_start()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            # A stream ends with its run, not within the grace. Its client reconnects, and continues after a restart.
+            # A stream outlives the grace period, as it ends with its run. Its client reconnects after a restart.
             for connection in list(self.server_state.connections):
                 _drop_stream(connection)
             ending = asyncio.create_task(self._interrupt())
@@ -198,7 +201,7 @@ def serve(
         async def _interrupt(self) -> None:
             for _ in range(GRACE_S):
                 if server is not None:
-                    server.store.wake_all()  # Requests that wait for news of a run.
+                    server.store.wake_all()  # Wake requests that wait for changes of a run.
                 await asyncio.sleep(1.0)
             interruptible.is_ending = True
             for task in list(self.server_state.tasks):
@@ -206,12 +209,12 @@ def serve(
 
     allow_many_streams()
     config = serving_config(interruptible)
-    config.timeout_graceful_shutdown = 2 * GRACE_S  # Later than ours, which logs no error.
+    config.timeout_graceful_shutdown = 2 * GRACE_S  # Longer than our own, so that uvicorn logs no error.
     StreamingServer(config).run(sockets=[listening])
 
 
 class _Interruptible:
-    """The app; requests that are cancelled because the server ends are answered with status 503."""
+    """Middleware that answers requests with status 503 if they are cancelled because the server stops."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -225,12 +228,12 @@ class _Interruptible:
                 raise
             if scope["type"] == "http":
                 error = RequestError(503, "the server is being stopped", type="server_error", code="stopping")
-                with suppress(RuntimeError):  # The response has begun.
+                with suppress(RuntimeError):  # The response has already started.
                     await json_response(error.body(), error.status, dict(HEADERS))(scope, receive, send)
 
 
 def _drop_stream(connection: Any) -> None:
-    """Closes a connection whose response has begun."""
+    """Close a connection in the middle of its response."""
     cycle = getattr(connection, "cycle", None)
     if cycle is not None and cycle.response_started and not cycle.response_complete:
         connection.transport.abort()
