@@ -94,11 +94,11 @@ async def test_parts_file_is_viewed_and_broken_line_is_named(tmp_path: Path):
         found = (await client.get("/api/view")).json()["runs"]
         read = (await client.get(f"/api/runs/{found[0]['id']}/records")).json()["records"]
     assert [record["parts"][0] for record in read] == parts
-    for content, hint in ((b'{"type":"finish"', "line 1"), (b"\xff\xfe", "no file of parts"), (b"", "empty")):
+    for content, hint in ((b'{"type":"finish"', "line 1"), (b"\xff\xfe", "file of parts"), (b"", "empty")):
         file.write_bytes(content)
         with pytest.raises(ConfigurationError, match=hint):
             await open_file(file)
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="cannot read"):
         await open_file(tmp_path / "missing.jsonl")
 
 

@@ -37,7 +37,7 @@ async def list_conversations(request: Request) -> Response:
     before: float | None = _number(request, "before", 0) or None
     search = request.query_params.get("search", "").strip()
     if len(search) > MAX_SEARCH:
-        raise RequestError(400, f"search for at most {MAX_SEARCH} characters", param="search")
+        raise RequestError(400, f"search must have at most {MAX_SEARCH} characters", param="search")
     found: dict[str, JsonObject] = {}
     has_more = True
     while has_more and len(found) < limit:
@@ -79,5 +79,5 @@ def _number(request: Request, name: str, default: int) -> Any:
     except ValueError:
         number = -1
     if not 0 <= number < 1e15:
-        raise RequestError(400, f"{name} is a number", param=name)
+        raise RequestError(400, f"{name} must be a non-negative number", param=name)
     return number

@@ -45,7 +45,7 @@ async def add(request: Request) -> Response:
     check_admin(request, "index folders")
     path: Any = (await read_json(request)).get("path")
     if not isinstance(path, str):
-        raise RequestError(400, "name a folder", param="path")
+        raise RequestError(400, "path must be a string", param="path")
     return json_response({"path": indexes.start(path)}, 202)
 
 
@@ -61,7 +61,7 @@ async def search(request: Request) -> Response:
     indexes = _indexes(request)
     query = request.query_params.get("q", "")
     if not query.strip():
-        raise RequestError(400, "name what to look for", param="q")
+        raise RequestError(400, "q must be a non-empty string", param="q")
     return json_response({"passages": await indexes.search(query)})
 
 
@@ -71,6 +71,6 @@ def _indexes(request: Request) -> FileIndexes:
         message = "this server was started without folders to index"
         raise RequestError(404, message, type="not_found", code="no_index_folders")
     if not offers_index(server.settings):
-        message = "several people use this server, so its files can only be indexed on its machine"
+        message = "this server is shared, so its files can only be indexed on its machine"
         raise RequestError(403, message, type="permission_error", code="read_only")
     return server.indexes

@@ -116,7 +116,7 @@ async def accept(request: Request) -> Response:
     if editor.entry(label) is None:
         raise not_found("MCP server", label)
     if not _accepted(server).accept(label, str(body.get("tool")), str(body.get("pin"))):
-        message = "the tool has changed again, or is accepted already: look at it once more"
+        message = "the tool has changed again or is already accepted; review it again"
         raise RequestError(409, message, type="conflict", param="pin", code="changed_again")
     await server.load_servers()
     (found,) = [each for each in editor.servers() if each.label == label]
@@ -128,9 +128,9 @@ async def login(request: Request) -> Response:
     server = server_of(request)
     configured = _configured(_editor(request), request.path_params["label"])
     if not isinstance(configured, RemoteMCP) or configured.url is None:
-        raise RequestError(409, "only servers with a URL have sign-ins", type="conflict", code="no_url")
+        raise RequestError(409, "only servers with a URL support sign-in", type="conflict", code="no_url")
     if configured.authorization:
-        raise RequestError(409, "it has an authorization; remove it to sign in instead", type="conflict")
+        raise RequestError(409, "the server has an authorization; remove it to sign in instead", type="conflict")
     redirect_uri = f"{request.url.scheme}://{request.headers['host']}{request.scope.get('root_path', '')}{CALLBACK}"
     started = await server.sign_ins.start(configured, redirect_uri)
     url = started.url.result()
@@ -144,7 +144,7 @@ async def logout(request: Request) -> Response:
     server = server_of(request)
     configured = _configured(_editor(request), request.path_params["label"])
     if not isinstance(configured, RemoteMCP) or configured.url is None:
-        raise RequestError(409, "only servers with a URL have sign-ins", type="conflict", code="no_url")
+        raise RequestError(409, "only servers with a URL support sign-in", type="conflict", code="no_url")
     await TokenFiles().save(without_user(configured.url, {})[0], None)
     await server.load_servers()
     return json_response({"signedOut": configured.label})
@@ -155,7 +155,7 @@ async def callback(request: Request) -> Response:
     server = server_of(request)
     found = server.sign_ins.returned(dict(request.query_params))
     if found is None:
-        return PlainTextResponse("There is no sign-in that this belongs to. Start it again.", 404)
+        return PlainTextResponse("No pending sign-in matches this request. Start the sign-in again.", 404)
     await asyncio.wait([found.task])
     if found.error is not None:
         return PlainTextResponse(f"The sign-in failed: {found.error}", 400)
@@ -227,8 +227,8 @@ def _editor(request: Request) -> ConfigEditor:
     """Return the file's editor. Raises RequestError if there is no file or the sender may not change it."""
     file = server_of(request).settings.mcp_file
     if file is None:
-        raise RequestError(404, "this server has no file of MCP servers", type="not_found", code="no_mcp_file")
-    check_admin(request, "change, test and sign in at its MCP servers")
+        raise RequestError(404, "this server has no MCP configuration file", type="not_found", code="no_mcp_file")
+    check_admin(request, "change, test and sign in to its MCP servers")
     return ConfigEditor(file)
 
 

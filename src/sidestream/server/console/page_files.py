@@ -13,8 +13,8 @@ from sidestream.server.errors import RequestError
 
 FOLDER = Path(__file__).parents[1] / "page"
 NOT_BUILT = (
-    "The page was not built. In a checkout of Sidestream run `make page`; a package from an index has it.\n"
-    "The APIs of this server work without it: /v1/responses, /v1/chat/completions, /v1/messages, /api/chat.\n"
+    "The web UI is not built. In a checkout of Sidestream, run `make page`; released packages include it.\n"
+    "The server's APIs work without it: /v1/responses, /v1/chat/completions, /v1/messages, /api/chat.\n"
 )
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
 """MIME types by extension, because those that Python knows depend on the machine."""
@@ -53,7 +53,7 @@ def routes(folder: Path = FOLDER) -> list[BaseRoute]:
 def _file(folder: Path, name: str, caching: str) -> Response:
     path = folder / name
     if not path.is_file() or path.resolve().parent != (folder / name).parent.resolve():
-        raise RequestError(404, f"there is nothing at /{name}", type="not_found")
+        raise RequestError(404, f"/{name} not found", type="not_found")
     kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return FileResponse(path, media_type=kind, headers={"Cache-Control": caching})
 

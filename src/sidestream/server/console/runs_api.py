@@ -154,7 +154,7 @@ async def export(request: Request) -> Response:
     """Export a run as its parts or as Markdown. Secrets are redacted, and a header says how many."""
     name = request.query_params.get("format", "parts")
     if name not in _EXPORTS:
-        raise RequestError(400, f"no format {name!r}: there are {', '.join(_EXPORTS)}", param="format")
+        raise RequestError(400, f"format must be one of {', '.join(_EXPORTS)}, not {name!r:.80}", param="format")
     server = server_of(request)
     info = await _run(request)
     found = [await server.store.record(row, load=True) for row in await _rows(server, info, 0)]

@@ -88,7 +88,7 @@ class PartsFile:
 
     async def blob(self, digest: str) -> bytes:
         """Raise BlobError, because the parts contain their bytes."""
-        raise BlobError(f"no file {digest}", digest=digest)
+        raise BlobError(f"file {digest} not found", digest=digest)
 
     async def aclose(self) -> None:
         """Do nothing, as nothing is open."""
@@ -140,7 +140,7 @@ async def open_file(path: Path) -> ViewedFile:
         with path.open("rb") as opened:
             beginning = opened.read(len(_SQLITE))
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
     if beginning == _SQLITE:
         return LogFile(open_store(path))
     if (recording := _recording(path)) is not None:
@@ -174,7 +174,7 @@ def _parts(path: Path) -> list[JsonObject]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except UnicodeDecodeError:
-        raise ConfigurationError(f"{path} is no log, no recording and no file of parts") from None
+        raise ConfigurationError(f"{path} is not a log, a recording or a file of parts") from None
     parts: list[JsonObject] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -182,8 +182,8 @@ def _parts(path: Path) -> list[JsonObject]:
         try:
             parts.append(jsontext.as_object(jsontext.loads(part_from_json(line).to_json())))
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            what = "is no log and no recording, and its line" if number == 1 else "has parts, but its line"
-            raise ConfigurationError(f"{path} {what} {number} is no part: {error}") from None
+            what = "is not a log or a recording, and its line" if number == 1 else "has parts, but its line"
+            raise ConfigurationError(f"{path} {what} {number} is not a part: {error}") from None
     if not parts:
         raise ConfigurationError(f"{path} is empty")
     return parts
