@@ -60,7 +60,7 @@ async def create(request: Request) -> Response:
     wanted = prepared(given, body, server.settings, dialect)
     at = requests.sent_at(request)
     if at is not None and (not body.background or body.stream):
-        message = f"with {requests.AT_HEADER}, the response is made in the background: background=true, without stream"
+        message = f"{requests.AT_HEADER} requires background=true and no stream"
         raise RequestError(400, message, param="background")
     info = await begin(server, owner, wanted, at)
     if body.stream:
@@ -105,7 +105,7 @@ async def retrieve(request: Request) -> Response:
     after = requests.query_number(query, "starting_after")
     if query.get("stream", "false").lower() != "true":
         if after is not None:
-            raise RequestError(400, "starting_after needs stream=true", param="starting_after")
+            raise RequestError(400, "starting_after requires stream=true", param="starting_after")
         return requests.json_response(await read_response(server, info, dialect))
     server.runs.readers.admit(requests.owner_of(request))
     return event_stream(_frames(server, info, dialect, -1 if after is None else after))
@@ -118,7 +118,7 @@ async def delete(request: Request) -> Response:
     if info.end is None:
         await server.runs.stop(info.conversation)
     elif await server.runs.is_busy(info.conversation):
-        raise RequestError(409, "a later response of the conversation is in progress", type="conflict", code="busy")
+        raise RequestError(409, "a later response in the conversation is in progress", type="conflict", code="busy")
     is_kept = "/conv_" in info.conversation
     found = responses_in(info.conversation, await server.store.read(info.conversation))
     if len(found) == 1 and not is_kept:

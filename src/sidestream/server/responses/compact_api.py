@@ -29,7 +29,7 @@ async def compact(request: Request) -> Response:
     """Shorten the input of a conversation to the user messages and one item for the rest."""
     wanted = await _request(request)
     if wanted.body.model is None:
-        raise RequestError(400, "name a model", param="model", code="missing_required_parameter")
+        raise RequestError(400, "model is required", param="model", code="missing_required_parameter")
     server, owner = server_of(request), owner_of(request)
     history = await _history(server, owner, wanted)
     text, usage, run, created = await _summary(server, owner, wanted, history)
@@ -64,7 +64,7 @@ async def _history(server: Server, owner: str, wanted: PreparedRequest) -> list[
     sent = read_input(given, known).messages if given else []
     history = [*base.messages, *sent]
     if not history:
-        raise RequestError(400, "send an input", param="input", code="missing_required_parameter")
+        raise RequestError(400, "input is required", param="input", code="missing_required_parameter")
     return history
 
 

@@ -108,7 +108,7 @@ async def delete_item(request: Request) -> Response:
     """Refuse to delete an item, because a model's input stays in the log."""
     stored = await _stored(request)
     _found(await conversation_items(server_of(request), stored), request.path_params["item"])
-    message = "items of a conversation cannot be deleted one by one: delete the conversation, or begin another"
+    message = "items cannot be deleted individually; delete the conversation or start another"
     raise RequestError(400, message, param="item_id", code="unsupported")
 
 
@@ -118,7 +118,7 @@ async def _stored(request: Request) -> str:
 
 async def _append(server: Server, stored: str, records: list[Body]) -> None:
     if await server.runs.is_busy(stored):
-        message = "a response of this conversation is in progress"
+        message = "a response in this conversation is in progress"
         raise RequestError(409, message, type="conflict", code="conversation_locked")
     await append(server.store, stored, records)
 
@@ -140,7 +140,9 @@ def _messages(items: list[JsonObject]) -> list[ChatMessage]:
         param = (error.param or "").replace("input", "items", 1)
         raise RequestError(error.status, error.message, param=param, code=error.code) from None
     if sent.answers:
-        raise RequestError(400, "the item answers no call of these", param=sent.answers[0].at.replace("input", "items"))
+        raise RequestError(
+            400, "the item must answer a call among these items", param=sent.answers[0].at.replace("input", "items")
+        )
     return sent.messages
 
 

@@ -38,7 +38,9 @@ def compacted_item(text: str, id: str) -> dict[str, str]:
 
 def compacted_text(content: str, param: str) -> str:
     """Return the summary in an item made by `compacted_item`. Raises RequestError if it is anything else."""
-    error = RequestError(400, "this is no compaction of this server", param=param, code="invalid_compaction")
+    error = RequestError(
+        400, "the content is not a compaction from this server", param=param, code="invalid_compaction"
+    )
     if not content.startswith(_PREFIX):
         raise error
     try:
@@ -88,7 +90,7 @@ def read_input(given: str | list[JsonObject] | None, known: Mapping[str, JsonObj
     Raises RequestError if the input is missing or an item is invalid.
     """
     if given is None or given in ([], ""):
-        raise RequestError(400, "send an input", param="input", code="missing_required_parameter")
+        raise RequestError(400, "input is required", param="input", code="missing_required_parameter")
     if isinstance(given, str):
         _check_length(given, "input")
         return Sent(messages=[ChatMessage.user(given)], answers=[])
@@ -128,20 +130,20 @@ class _Reader:
                 id = _text(item, "id", at)
                 if id not in self._known:
                     raise RequestError(
-                        404, f"no item {id!r:.100}", type="not_found", param=f"{at}.id", code="not_found"
+                        404, f"item {id!r:.100} not found", type="not_found", param=f"{at}.id", code="not_found"
                     )
                 self.read(self._known[id], at)
             case str() if kind in _SKIPPED:
                 pass
             case _:
-                raise RequestError(400, f"no item of the type {kind!r:.80}", param=f"{at}.type", code="unknown_item")
+                raise RequestError(400, f"unsupported item type {kind!r:.80}", param=f"{at}.type", code="unknown_item")
 
     def _message(self, item: JsonObject, at: str) -> None:
         role, content = item.get("role"), item.get("content")
         parts = _content(content, f"{at}.content")
         if role in ("system", "developer"):
             if not all(isinstance(part, TextPart) for part in parts):
-                raise RequestError(400, "only text is possible here", param=f"{at}.content")
+                raise RequestError(400, "only text is allowed here", param=f"{at}.content")
             text = "".join(part.text for part in parts if isinstance(part, TextPart))
             self.messages.append(ChatMessage.system(text))
         elif role == "user":
@@ -151,7 +153,7 @@ class _Reader:
         elif role == "assistant":
             self._model(parts)
         else:
-            raise RequestError(400, f"no role {role!r:.80}", param=f"{at}.role")
+            raise RequestError(400, f"unknown role {role!r:.80}", param=f"{at}.role")
 
     def _model(self, parts: list[MessagePart]) -> None:
         """Add model output, merging it with a directly preceding model message."""
@@ -185,7 +187,7 @@ class _Reader:
     def _decision(self, item: JsonObject, at: str) -> None:
         approve, reason = item.get("approve"), item.get("reason")
         if not isinstance(approve, bool):
-            raise RequestError(400, "say whether the call is approved", param=f"{at}.approve")
+            raise RequestError(400, "approve must be true or false", param=f"{at}.approve")
         id = _text(item, "approval_request_id", at)
         said = reason if isinstance(reason, str) else None
         self.answers.append(PlacedAnswer(at=at, approval_id=id, approved=approve, reason=said))
@@ -196,7 +198,7 @@ def _content(content: Any, at: str) -> list[MessagePart]:
         _check_length(content, at)
         return [TextPart(content)] if content else []
     if not is_array(content):
-        raise RequestError(400, "content is a text or a list of parts", param=at)
+        raise RequestError(400, "content must be a string or a list of parts", param=at)
     return [_part(as_object(part), f"{at}[{index}]") for index, part in enumerate(content)]
 
 
@@ -218,7 +220,9 @@ def _part(part: JsonObject, at: str) -> MessagePart:
         case "input_file":
             return _file(part, at)
         case kind:
-            raise RequestError(400, f"no content of the type {kind!r:.80}", param=f"{at}.type", code="unknown_content")
+            raise RequestError(
+                400, f"unsupported content type {kind!r:.80}", param=f"{at}.type", code="unknown_content"
+            )
 
 
 def _file(part: JsonObject, at: str) -> DataPart | LinkPart:
@@ -234,7 +238,7 @@ def _file(part: JsonObject, at: str) -> DataPart | LinkPart:
 
 def _no_file_id(part: JsonObject, at: str) -> None:
     if part.get("file_id") is not None:
-        message = "this server has no uploaded files: send the content, or a URL"
+        message = "uploaded files are not supported; send the content or a URL"
         raise RequestError(400, message, param=f"{at}.file_id", code="unsupported_parameter")
 
 
@@ -243,7 +247,7 @@ def _output_value(output: Any, at: str) -> Any:
     if isinstance(output, str):
         return output
     if not is_array(output):
-        raise RequestError(400, "an output is a text or a list of parts", param=at)
+        raise RequestError(400, "output must be a string or a list of parts", param=at)
     parts = [_part(as_object(part), f"{at}[{index}]") for index, part in enumerate(output)]
     if all(isinstance(part, TextPart) for part in parts):
         return "".join(part.text for part in parts if isinstance(part, TextPart))
@@ -253,11 +257,13 @@ def _output_value(output: Any, at: str) -> Any:
 def _text(item: JsonObject, name: str, at: str) -> str:
     value = item.get(name)
     if not isinstance(value, str):
-        what = "missing" if value is None else "not a text"
+        what = "required" if value is None else "not a string"
         raise RequestError(400, f"{name} is {what}", param=f"{at}.{name}")
     return value
 
 
 def _check_length(text: str, at: str, limit: int = MAX_TEXT) -> None:
     if len(text) > limit:
-        raise RequestError(400, f"this has at most {limit} characters", param=at, code="string_above_max_length")
+        raise RequestError(
+            400, f"the string must have at most {limit} characters", param=at, code="string_above_max_length"
+        )

@@ -153,9 +153,9 @@ def prepared(given: JsonObject, body: ResponsesRequest, settings: ServerSettings
     if body.previous_response_id is not None and body.conversation is not None:
         raise RequestError(400, "use previous_response_id or conversation, not both", param="previous_response_id")
     if body.prompt is not None:
-        raise RequestError(400, "this server has no stored prompts", param="prompt", code="unsupported_parameter")
+        raise RequestError(400, "stored prompts are not supported", param="prompt", code="unsupported_parameter")
     if body.background and not body.is_stored:
-        raise RequestError(400, "a response in the background must be stored", param="background")
+        raise RequestError(400, "background responses must be stored; leave out store=false", param="background")
     if dialect == "open-responses":
         _check_strict(body)
     tools = tools_of(body.tools or [], settings)
@@ -182,16 +182,16 @@ def _check_strict(body: ResponsesRequest) -> None:
     if body.max_output_tokens is not None and body.max_output_tokens < 16:
         raise RequestError(400, "max_output_tokens must be 16 or more", param="max_output_tokens")
     if body.reasoning is not None and body.reasoning.effort in ("minimal", "max"):
-        raise RequestError(400, f"no effort {body.reasoning.effort!r}", param="reasoning.effort")
+        raise RequestError(400, f"unsupported reasoning effort {body.reasoning.effort!r}", param="reasoning.effort")
     if body.text is not None and isinstance(body.text.format, _JsonObjectFormat):
-        raise RequestError(400, "use a json_schema", param="text.format")
+        raise RequestError(400, "json_object is not supported; use json_schema", param="text.format")
     if body.service_tier not in (None, "auto", "default", "flex", "priority"):
-        raise RequestError(400, f"no service tier {body.service_tier!r}", param="service_tier")
+        raise RequestError(400, f"unsupported service tier {body.service_tier!r}", param="service_tier")
     if body.safety_identifier is not None and len(body.safety_identifier) > 64:
-        raise RequestError(400, "a safety_identifier has at most 64 characters", param="safety_identifier")
+        raise RequestError(400, "safety_identifier must have at most 64 characters", param="safety_identifier")
     for index, value in enumerate(body.include or ()):
         if value not in ("reasoning.encrypted_content", "message.output_text.logprobs"):
-            raise RequestError(400, f"no field {value!r:.80}", param=f"include[{index}]")
+            raise RequestError(400, f"unsupported include value {value!r:.80}", param=f"include[{index}]")
 
 
 def echo_of(given: JsonObject) -> JsonObject:
@@ -241,7 +241,7 @@ def dialect_of(connection: HTTPConnection) -> Dialect:
         case "open-responses":
             return "open-responses"
         case other:
-            raise RequestError(400, f"no dialect {other!r:.60}: use openai or open-responses", param="dialect")
+            raise RequestError(400, f"dialect must be openai or open-responses, not {other!r:.60}", param="dialect")
 
 
 def error_type(refused: RequestError, dialect: Dialect) -> str:

@@ -71,7 +71,7 @@ def tools_of(given: Sequence[JsonObject], settings: ServerSettings) -> RequestTo
         if handler is None:
             known = ", ".join(sorted(_HANDLERS))
             raise RequestError(
-                400, f"no tool of the type {kind!r:.80}; use {known}", param=f"{at}.type", code="unknown_tool"
+                400, f"unsupported tool type {kind!r:.80}; use one of {known}", param=f"{at}.type", code="unknown_tool"
             )
         found = handler(found, tool, at, settings)
     named = [(index, tool) for index, tool in enumerate(given) if tool.get("type") in _NAMED]
@@ -89,7 +89,7 @@ def allowed_tools(tools: RequestTools, choice: str | JsonObject | None) -> Reque
     if choice.get("type") == "allowed_tools":
         chosen = [(_chosen(entry), f"tool_choice.tools[{i}]") for i, entry in enumerate(objects(choice.get("tools")))]
         if not chosen:
-            raise RequestError(400, "name at least one tool", param="tool_choice.tools")
+            raise RequestError(400, "tools must name at least one tool", param="tool_choice.tools")
     else:
         chosen = [(_chosen(choice), "tool_choice")]
     functions = {str(function["name"]) for function in tools.functions}
@@ -155,7 +155,7 @@ def _check_secrets(tool: JsonObject, at: str) -> None:
         policy = as_object(as_object(tool.get(name)).get("network_policy"))
         if policy.get("domain_secrets") is not None:
             place = f"{at}.{name}.network_policy.domain_secrets"
-            message = "secrets for the network of a container would be stored with the request"
+            message = "domain_secrets is not supported, because it would be stored with the request"
             raise RequestError(400, message, param=place, code="unsupported_parameter")
 
 
@@ -167,7 +167,9 @@ def _searched(tool: FileSearch, at: str, settings: ServerSettings) -> JsonObject
     if list(tool.stores) == [INDEX] and offers_index(settings):
         return {}
     if tool.is_local:
-        message = f"name stores of the provider{f', or {INDEX!r}' if offers_index(settings) else ''}"
+        message = (
+            f"vector_store_ids must name stores of the provider{f', or {INDEX!r}' if offers_index(settings) else ''}"
+        )
         raise RequestError(400, message, param=f"{at}.vector_store_ids")
     return {"execution": "provider"}
 
@@ -175,12 +177,17 @@ def _searched(tool: FileSearch, at: str, settings: ServerSettings) -> JsonObject
 def _mcp(found: RequestTools, tool: JsonObject, at: str, settings: ServerSettings) -> RequestTools:
     label = tool.get("server_label")
     if not isinstance(label, str) or not label:
-        raise RequestError(400, "name the server", param=f"{at}.server_label")
+        raise RequestError(400, "server_label is required", param=f"{at}.server_label")
     if tool.get("connector_id") is not None or tool.get("tunnel_id") is not None:
-        raise RequestError(400, "use a server_url", param=f"{at}.connector_id", code="unsupported_parameter")
+        raise RequestError(
+            400,
+            "connector_id and tunnel_id are not supported; use server_url",
+            param=f"{at}.connector_id",
+            code="unsupported_parameter",
+        )
     url = tool.get("server_url")
     if not isinstance(url, str):
-        raise RequestError(400, "name the address of the server", param=f"{at}.server_url")
+        raise RequestError(400, "server_url is required", param=f"{at}.server_url")
     _check_host(url, f"{at}.server_url", settings)
     given: JsonObject = {
         "label": label,
@@ -210,12 +217,14 @@ def _check_host(url: str, at: str, settings: ServerSettings) -> None:
         host = (parts.hostname or "").lower()
         port = parts.port
     except ValueError:
-        raise RequestError(400, "this is not a URL", param=at, code="invalid_url") from None
+        raise RequestError(400, "the URL is not valid", param=at, code="invalid_url") from None
     if parts.scheme not in ("https", "http") or not host or parts.username is not None:
-        raise RequestError(400, "use an https URL without a user in it", param=at, code="invalid_url")
+        raise RequestError(
+            400, "the URL must be http or https and must not contain a user", param=at, code="invalid_url"
+        )
     names = {name.lower() for name in settings.mcp_hosts}
     if host not in names and f"{host}:{port}" not in names:
-        message = f"requests may not name MCP servers at {host!r}; the operator of this server can allow it"
+        message = f"MCP servers at {host!r} are not allowed; the server's operator can allow the host"
         raise RequestError(403, message, type="permission_error", param=at, code="mcp_host_refused")
 
 

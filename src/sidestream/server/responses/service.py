@@ -107,10 +107,10 @@ async def _start(
         raise
     if answered and base.conversation is not None:
         if at is not None:
-            raise RequestError(400, "answers to calls count at once: they cannot be sent later", param=AT_HEADER)
+            raise RequestError(400, f"answers to calls cannot be scheduled; leave out {AT_HEADER}", param=AT_HEADER)
         for message in sent.messages:
             if message.role != "user":
-                raise RequestError(400, "only messages of the user can come with answers", param="input")
+                raise RequestError(400, "only user messages can be sent with answers to calls", param="input")
         info = await server.runs.resume(agent, base.conversation, answered, job, **call)
         for message in sent.messages:
             await server.runs.steer(base.conversation, message)
@@ -118,7 +118,7 @@ async def _start(
         return _started(info, found[1] if found is not None else info.start)
     messages = [*_results(base.pending, answered), *sent.messages]
     if not messages or messages[-1].role not in ("user", "tool"):
-        raise RequestError(400, "the input must end with a message of the user, or an output", param="input")
+        raise RequestError(400, "the input must end with a user message or a tool output", param="input")
     *between, last = messages
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
     if base.conversation is None:
@@ -135,12 +135,12 @@ async def prepare(server: Server, owner: str, request: PreparedRequest, base: Ba
     Raises RequestError if the previous response waits for outputs or the conversation is busy.
     """
     if base.pending:
-        raise RequestError(400, "the previous response waits for outputs", param="generate", code="missing_output")
+        raise RequestError(400, "the previous response is waiting for outputs", param="generate", code="missing_output")
     agent = server.agent(request.agent)
     job, run = request.job(), f"run_{os.urandom(16).hex()}"
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
     if await server.runs.is_busy(conversation):
-        raise RequestError(409, "a response of this conversation is in progress", type="conflict", code="busy")
+        raise RequestError(409, "a response in this conversation is in progress", type="conflict", code="busy")
     messages = [*(() if base.conversation else base.messages), *sent.messages]
     await append(server.store, conversation, [*imported(messages), *empty_run(agent, job)], run)
     rows = await server.store.read(conversation)
@@ -197,7 +197,7 @@ async def base_after(server: Server, info: ResponseInfo, *, is_stored: bool) -> 
     rows = await server.store.read(info.conversation)
     is_tip = info.end is None
     if is_tip and open_run(rows) is not None:
-        message = f"the response {info.id} is in progress"
+        message = f"response {info.id} is still in progress"
         raise RequestError(409, message, type="conflict", param="previous_response_id", code="response_in_progress")
     before = [row for row in rows if info.end is None or row.seq < info.end]
     return await _base(server, info.conversation, before, is_tip=is_tip and info.is_stored == is_stored)
@@ -232,16 +232,16 @@ def _matched(pending: Sequence[PendingApproval], answers: Sequence[PlacedAnswer]
         decisions[entry.approval_id] = decision_on(entry, answer, needs_digest=False)
     undecided = [entry for entry in pending if entry.approval_id not in decisions]
     if missing := [e.call_id if e.is_external else approval_item_id(e.approval_id) for e in undecided]:
-        message = f"no output for the calls {', '.join(missing)}"
+        message = f"missing outputs for the calls {', '.join(missing)}"
         raise RequestError(400, message, param="input", code="missing_output")
     return list(decisions.values())
 
 
 def _unknown_call(answer: PlacedAnswer) -> RequestError:
     if answer.call_id is not None:
-        message = f"no call {answer.call_id!r:.100} waits for an output"
+        message = f"call {answer.call_id!r:.100} is not waiting for an output"
         return RequestError(400, message, param=f"{answer.at}.call_id", code="unknown_call")
-    message = f"nothing waits for a decision on {answer.approval_id!r:.100}; it may have been made already"
+    message = f"{answer.approval_id!r:.100} is not waiting for a decision; it may have been decided already"
     named, param = (answer.approval_id or "")[:100], f"{answer.at}.approval_request_id"
     return RefusedDecisionError(named, message, param=param, code="nothing_waits")
 
@@ -249,7 +249,7 @@ def _unknown_call(answer: PlacedAnswer) -> RequestError:
 def _results(pending: Sequence[PendingApproval], decisions: Sequence[Decision]) -> list[ChatMessage]:
     """Return the outputs as messages for a branch. Raises RequestError(409) if a call was decided without an output."""
     if any(decision.output is None for decision in decisions):
-        message = "the calls of this response were decided on already"
+        message = "the calls of this response have already been decided"
         raise RequestError(409, message, type="conflict", param="previous_response_id", code="decided")
     parts = [
         ToolResultPart(decision.call_id, decision.tool, json_value(decision.output.value, _MAX_OUTPUT))
@@ -290,7 +290,7 @@ async def followed(
                 if fold.is_over:
                     return
     except StoreError as error:
-        yield fold.failed(redact(f"the run is not recorded: {error}"))
+        yield fold.failed(redact(f"the run could not be recorded: {error}"))
 
 
 async def read_response(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObject:

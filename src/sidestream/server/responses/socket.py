@@ -62,7 +62,9 @@ async def responses_socket(websocket: WebSocket) -> None:
                 await socket.take(message.get("text") or message.get("bytes") or "")
     except TimeoutError:
         error = RequestError(
-            400, "a socket lives for 60 minutes; open another", code="websocket_connection_limit_reached"
+            400,
+            "the socket was open for 60 minutes, the maximum; open another",
+            code="websocket_connection_limit_reached",
         )
         await socket.refuse(error, None)
         with suppress(RuntimeError):
@@ -104,7 +106,10 @@ class _Socket:
             if given is not None:
                 if not isinstance(given, str) or not _LANE.fullmatch(given):
                     raise RequestError(
-                        400, "stream_id has 1 to 256 of A-Z a-z 0-9 _ . -", param="stream_id", code="invalid_stream_id"
+                        400,
+                        "stream_id must be 1 to 256 of A-Z a-z 0-9 _ . -",
+                        param="stream_id",
+                        code="invalid_stream_id",
                     )
                 lane = given
             match frame.get("type"):
@@ -113,10 +118,10 @@ class _Socket:
                 case "response.steer":
                     await self._steer(frame)
                 case kind:
-                    raise RequestError(400, f"no event of the type {kind!r:.80}", param="type", code="unknown_event")
+                    raise RequestError(400, f"unknown event type {kind!r:.80}", param="type", code="unknown_event")
         except asyncio.QueueFull:
             await self.refuse(
-                RequestError(429, "too many requests wait in this lane", code="rate_limit_exceeded"), lane
+                RequestError(429, "too many requests are waiting in this stream", code="rate_limit_exceeded"), lane
             )
         except RequestError as error:
             await self.refuse(error, lane)
@@ -141,7 +146,7 @@ class _Socket:
         if lane in self._lanes:
             return self._lanes[lane]
         if lane is not None and sum(name is not None for name in self._lanes) >= MAX_LANES:
-            message = f"a socket has at most {MAX_LANES} lanes"
+            message = f"too many streams on this socket: the maximum is {MAX_LANES}"
             raise RequestError(400, message, param="stream_id", code="websocket_stream_limit_reached")
         queue = self._lanes[lane] = asyncio.Queue(MAX_WAITING)
         self._workers.append(asyncio.create_task(self._work(queue, lane)))
@@ -163,8 +168,8 @@ class _Socket:
                 except WebSocketDisconnect:
                     return
                 except Exception:
-                    _log.exception("a request of a WebSocket failed")
-                    message = "the server failed; its log says why"
+                    _log.exception("WebSocket request failed")
+                    message = "internal server error; see the server's log"
                     await self.refuse(RequestError(500, message, type="server_error"), lane)
 
     async def _create(self, frame: JsonObject, lane: str | None) -> None:
@@ -172,10 +177,14 @@ class _Socket:
         if self._dialect == "open-responses":
             for name in _HTTP_FIELDS:
                 if frame.get(name) is not None:
-                    raise RequestError(400, f"a socket has no {name}", param=name, code="unsupported_parameter")
+                    raise RequestError(
+                        400, f"{name} is not supported on a WebSocket", param=name, code="unsupported_parameter"
+                    )
         body = checked(given, ResponsesRequest)
         if body.background:
-            raise RequestError(400, "a socket has no background", param="background", code="unsupported_parameter")
+            raise RequestError(
+                400, "background is not supported on a WebSocket", param="background", code="unsupported_parameter"
+            )
         request = prepared(given, body, self._server.settings, self._dialect)
         base = await self._base(request)
         known = await known_items(self._server, self._owner, body.input, base.conversation)
@@ -266,7 +275,7 @@ class _Socket:
                 reason = {"reason": "waiting_for_required_input", "required_input": needed}
                 await self._send({"type": "response.steer.pending", "steer": named, **reason, **self._numbered()}, lane)
             else:
-                message = "the response ended before a request could take the message"
+                message = "the response ended before the message could be applied"
                 content = message_items(steered_message(steer), info.id, id)
                 await self._failed("successor_creation_failed", message, {**named, "input": content}, lane)
 
@@ -297,7 +306,7 @@ def _message(given: Json) -> ChatMessage:
     except RequestError as error:
         raise _SteerRefused("invalid_input", error.message) from None
     if sent.answers or not sent.messages or any(message.role != "user" for message in sent.messages):
-        raise _SteerRefused("invalid_input", "a response is steered with messages of the user only")
+        raise _SteerRefused("invalid_input", "input must contain only user messages")
     return ChatMessage("user", tuple(part for message in sent.messages for part in message.parts))
 
 

@@ -184,10 +184,10 @@ def listed(items: Sequence[JsonObject], query: Mapping[str, str], default_order:
     """
     order = query.get("order", default_order)
     if order not in ("asc", "desc"):
-        raise RequestError(400, "order is asc or desc", param="order")
+        raise RequestError(400, "order must be asc or desc", param="order")
     limit = query_number(query, "limit")
     if limit is not None and not 1 <= limit <= MAX_LISTED:
-        raise RequestError(400, f"limit is 1 to {MAX_LISTED}", param="limit")
+        raise RequestError(400, f"limit must be between 1 and {MAX_LISTED}", param="limit")
     found = list(items) if order == "asc" else list(reversed(items))
     if (after := query.get("after")) is not None:
         places = [index for index, item in enumerate(found) if item["id"] == after]
