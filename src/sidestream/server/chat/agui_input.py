@@ -113,7 +113,7 @@ def answers_in(posted: RunAgentInput) -> list[Answer]:
                 output = error if isinstance(error, str) and error else _text(message, f"messages[{index}]")
                 answers.append(Answer(call_id=call, output=output, is_error=bool(error)))
             case _:
-                raise RequestError(400, "a tool's message names its toolCallId", param=f"messages[{index}].toolCallId")
+                raise RequestError(400, "a tool message must have a toolCallId", param=f"messages[{index}].toolCallId")
     return answers
 
 
@@ -167,7 +167,7 @@ def _answer(entry: ResumeEntry, at: str) -> Answer:
                 values=as_object(values) if values is not None else None,
             )
         case _:
-            raise RequestError(400, 'the payload is {"approved": true} or {"approved": false}', param=f"{at}.payload")
+            raise RequestError(400, 'payload must be {"approved": true} or {"approved": false}', param=f"{at}.payload")
 
 
 def _parts(message: JsonObject, at: str) -> list[JsonObject]:
@@ -176,7 +176,7 @@ def _parts(message: JsonObject, at: str) -> list[JsonObject]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not is_array(content):
-        raise RequestError(400, "a message's content is a text or a list of parts", param=f"{at}.content")
+        raise RequestError(400, "content must be a string or a list of parts", param=f"{at}.content")
     return [_part(as_object(part), f"{at}.content[{index}]") for index, part in enumerate(content)]
 
 
@@ -190,7 +190,7 @@ def _part(part: JsonObject, at: str) -> JsonObject:
             mime_type = source.get("mimeType")
             return {"type": "file", "url": url} | ({"mediaType": mime_type} if isinstance(mime_type, str) else {})
         case _:
-            raise RequestError(400, "send text, or a file as data or by its URL", param=at)
+            raise RequestError(400, "a part must be text, or a file with data or a URL", param=at)
 
 
 def _text(message: JsonObject, at: str) -> str:

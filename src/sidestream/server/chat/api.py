@@ -106,7 +106,7 @@ async def steer(request: Request) -> Response:
     leaf = await _leaf(request)
     text = (await requests.read_json(request)).get("text")
     if not isinstance(text, str) or not text.strip():
-        raise RequestError(400, "send the text of the message", param="text")
+        raise RequestError(400, "text must be a non-empty string", param="text")
     return requests.json_response({"id": await requests.server_of(request).runs.steer(leaf.id, text)})
 
 

@@ -153,7 +153,7 @@ async def read_chat(server: Server, owner: str, id: str) -> StoredChat:
 def check_chat_id(id: str) -> None:
     """Raise RequestError if a string is not a valid chat id."""
     if not is_id(id) or "/" in id or "~" in id or len(id) > 200 or id in (".", ".."):  # Not valid in a path.
-        raise RequestError(400, "a chat's id is a text of 1 to 200 characters without / and ~", param="id")
+        raise RequestError(400, "id must be a string of 1 to 200 characters without / and ~", param="id")
 
 
 def message_id_of(run: str) -> str:

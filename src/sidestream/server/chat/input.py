@@ -114,9 +114,11 @@ def answers_in(body: ChatBody) -> list[Answer]:
         ]
     if body.approval_id is not None:
         if body.approved is None:
-            raise RequestError(400, "say whether the call is approved", param="approved")
+            raise RequestError(400, "approved must be true or false", param="approved")
         if body.digest is None:
-            raise RequestError(400, "name the digest of the arguments that were shown", param="digest")
+            raise RequestError(
+                400, "digest is required; send the digest of the arguments that were shown", param="digest"
+            )
         return [
             Answer(
                 approval_id=body.approval_id,
@@ -167,10 +169,10 @@ def _output_in(part: JsonObject) -> Answer | None:
 async def user_message(body: ChatBody, read_blob: ReadBlob) -> ChatMessage:
     """Return the user message of a body. Raises RequestError if it is missing, empty or invalid."""
     if not body.last:
-        raise RequestError(400, "send the new message", param="messages")
+        raise RequestError(400, "a message is required", param="messages")
     posted = checked(body.last, PostedMessage)
     if posted.id is not None and not (0 < len(posted.id) <= MAX_MESSAGE_ID and posted.id.isprintable()):
-        raise RequestError(400, f"a message's id has 1 to {MAX_MESSAGE_ID} printable characters", param="message.id")
+        raise RequestError(400, f"id must have 1 to {MAX_MESSAGE_ID} printable characters", param="message.id")
     parts: list[MessagePart] = []
     for index, part in enumerate(posted.parts):
         if (content := await _content(part, f"parts[{index}]", read_blob)) is not None:
@@ -192,7 +194,7 @@ async def _content(part: JsonObject, at: str, read_blob: ReadBlob) -> MessagePar
         case {"type": str(kind)} if kind.startswith(_IGNORED):
             return None
         case _:
-            raise RequestError(400, f"a message has no part of the type {part.get('type')!r:.60}", param=at)
+            raise RequestError(400, f"unsupported message part type {part.get('type')!r:.60}", param=at)
 
 
 async def _file(url: str, mime_type: str | None, name: str | None, at: str, read_blob: ReadBlob) -> MessagePart:
@@ -204,11 +206,11 @@ async def _file(url: str, mime_type: str | None, name: str | None, at: str, read
         return DataPart(unquote_to_bytes(text), kind, name)
     if found := _BLOB_URL.fullmatch(url):
         if (data := await read_blob(found[1])) is None:
-            raise RequestError(404, "this chat has no such file", type="not_found", param=f"{at}.url")
+            raise RequestError(404, "the file does not exist in this chat", type="not_found", param=f"{at}.url")
         return DataPart(data, mime_type or "application/octet-stream", name)
     if _is_link(url):
         return LinkPart(url, mime_type, name)
-    raise RequestError(400, "a file has a data: URL or one with http or https", param=f"{at}.url")
+    raise RequestError(400, "the URL must be http, https or data:", param=f"{at}.url")
 
 
 def _is_link(url: str) -> bool:

@@ -53,7 +53,7 @@ async def chat_socket(websocket: WebSocket) -> None:
     except WebSocketDisconnect:
         pass
     except KeyError:  # A binary frame has no text.
-        await websocket.close(_UNSUPPORTED_DATA, "a frame is not text")
+        await websocket.close(_UNSUPPORTED_DATA, "frames must be text")
     finally:
         await socket.aclose()
 
@@ -77,7 +77,7 @@ class _Socket:
         if frame.type == "abort":
             await self._abort(frame.request_id)
         elif len(self._tasks) >= MAX_REQUESTS:
-            reason = f"{MAX_REQUESTS} requests of this socket are open, which is all that may be"
+            reason = f"too many open requests on this socket: the maximum is {MAX_REQUESTS}"
             await self._send({"type": "error", "requestId": frame.request_id, "errorText": reason})
         elif frame.request_id not in self._tasks:
             self._tasks[frame.request_id] = asyncio.create_task(self._serve(frame))
@@ -101,7 +101,7 @@ class _Socket:
         try:
             await self._server.runs.stop(turn.conversation)
         except SidestreamError as error:
-            _log.warning("conversation %s: its run is not stopped: %s", turn.conversation, redact(str(error)))
+            _log.warning("conversation %s: could not stop its run: %s", turn.conversation, redact(str(error)))
 
     async def _serve(self, frame: ClientFrame) -> None:
         request = {"requestId": frame.request_id}
@@ -131,8 +131,8 @@ class _Socket:
         except WebSocketDisconnect:
             pass
         except Exception:
-            _log.exception("a request of a WebSocket failed")
-            await self._send({"type": "error", **request, "errorText": "the server failed; its log says why"})
+            _log.exception("WebSocket request failed")
+            await self._send({"type": "error", **request, "errorText": "internal server error; see the server's log"})
         finally:
             self._tasks.pop(frame.request_id, None)
             self._turns.pop(frame.request_id, None)

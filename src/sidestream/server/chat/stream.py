@@ -72,7 +72,7 @@ async def turn_chunks(
                     yield chunks
     except StoreError as error:
         encoder = encoder or encoder_of("", "", blobs.url_of)
-        yield encoder.failed(redact(f"the run is not recorded: {error}"))
+        yield encoder.failed(redact(f"the run could not be recorded: {error}"))
 
 
 async def sse_frames(chunks: AsyncGenerator[list[JsonObject]], end: bytes = DONE) -> AsyncGenerator[bytes]:

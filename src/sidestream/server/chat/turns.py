@@ -76,12 +76,12 @@ async def begin_turn(
     chat = await branches.read_chat(server, owner, body.id)
     if answers := answers_in(body) if answers is None else answers:
         if at is not None:
-            raise RequestError(400, "a decision counts at once: it cannot be sent later", param=AT_HEADER)
+            raise RequestError(400, f"decisions cannot be scheduled; leave out {AT_HEADER}", param=AT_HEADER)
         return await _decide(chat, body, answers, needs_digest=needs_digest)
     if chat.exists and body.trigger == "regenerate-message":
         return await _repeat(chat, body, at)
     if body.last.get("role") == "assistant":
-        raise RequestError(409, "no call waits for a decision", type="conflict", code="nothing_waits")
+        raise RequestError(409, "no call is waiting for a decision", type="conflict", code="nothing_waits")
     message = await user_message(body, _blob_reader(chat))
     if not chat.exists:
         return await _start(chat, body, message, 1, at=at)
@@ -101,7 +101,7 @@ def open_turn(chat: branches.StoredChat, leaf: branches.Leaf, after: int | None)
     if not leaf.is_live and (after is None or after >= leaf.head):
         return None
     if after is not None and not leaf.turn_start <= after <= leaf.head:
-        raise RequestError(409, "the chat has moved on: read it again", type="conflict", param="after", code="stale")
+        raise RequestError(409, "the chat has changed; load it again", type="conflict", param="after", code="stale")
     return StreamedTurn(
         conversation=leaf.id,
         turn_start=leaf.turn_start,
@@ -193,7 +193,9 @@ async def _decide(
         await server.runs.log_refusal(leaf.id, error.approval_id, error.message)
         raise
     if job is None:
-        raise RequestError(409, "this turn was not started by a server", type="conflict", code="not_resumable")
+        raise RequestError(
+            409, "cannot resume a turn that was not started by a server", type="conflict", code="not_resumable"
+        )
     info = await server.runs.resume(server.agent(job.agent), leaf.id, decisions, replace(job, attempt=1))
     return StreamedTurn(
         conversation=leaf.id,

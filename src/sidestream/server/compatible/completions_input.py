@@ -283,14 +283,14 @@ class CompletionRequest(Struct):
         if form.type == "json_object":
             return ANY_OBJECT
         if form.json_schema is None:
-            raise RequestError(400, "send the schema", param="response_format.json_schema")
+            raise RequestError(400, "json_schema is required", param="response_format.json_schema")
         return checked_output(form.json_schema.schema, "response_format.json_schema.schema")
 
     def _thinking(self) -> str | None:
         if self.reasoning_effort is None:
             return None
         if self.reasoning_effort not in THINKING:
-            raise RequestError(400, f"use one of {', '.join(THINKING)}", param="reasoning_effort")
+            raise RequestError(400, f"reasoning_effort must be one of {', '.join(THINKING)}", param="reasoning_effort")
         return THINKING[self.reasoning_effort]
 
 
@@ -309,7 +309,7 @@ def _parts(content: _Content, where: str) -> list[MessagePart]:
                 parts.append(file_in(audio.data, f"{at}.input_audio.data", mime_type=f"audio/{audio.format}"))
             case _InputFile(file=file):
                 if file.file_data is None:
-                    raise RequestError(400, "send the file as file_data", param=f"{at}.file.file_data")
+                    raise RequestError(400, "file_data is required", param=f"{at}.file.file_data")
                 parts.append(document_in(file.file_data, f"{at}.file.file_data", name=file.filename))
     return parts
 
@@ -317,7 +317,7 @@ def _parts(content: _Content, where: str) -> list[MessagePart]:
 def _text(content: _Content, where: str) -> str:
     parts = _parts(content, where)
     if not all(isinstance(part, TextPart) for part in parts):
-        raise RequestError(400, "only text is possible here", param=f"{where}.content")
+        raise RequestError(400, "only text is allowed here", param=f"{where}.content")
     return text_in(parts)
 
 

@@ -290,7 +290,7 @@ def _hosted(tool: _Tool, at: str) -> JsonObject:
             except (ConfigurationError, ValidationError, UnicodeEncodeError) as error:
                 raise RequestError(400, str(error), param=at) from None
             return {"name": name, **fields}
-    raise RequestError(400, f"this server has no tool of the type {tool.type!r}", param=f"{at}.type")
+    raise RequestError(400, f"unsupported tool type {tool.type!r}", param=f"{at}.type")
 
 
 def _restrictions(tool: _Tool, name: str) -> JsonObject:

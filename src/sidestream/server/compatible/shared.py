@@ -41,7 +41,7 @@ def text_in(parts: Iterable[MessagePart]) -> str:
 def name_of(call_id: str, names: Mapping[str, str], at: str, *, what: str = "call") -> str:
     """Return the tool name of an earlier call. Raises RequestError if no call has this id."""
     if call_id not in names:
-        raise RequestError(400, f"no {what} has the id {call_id!r}", param=at)
+        raise RequestError(400, f"no earlier {what} has the id {call_id!r}", param=at)
     return names[call_id]
 
 
@@ -51,7 +51,7 @@ async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMe
     Raises RequestError if the last message is neither the user's nor a tool result.
     """
     if not messages or messages[-1].role not in ("user", "tool"):
-        raise RequestError(400, "the last message must be the user's, or the result of a tool", param="messages")
+        raise RequestError(400, "the last message must be a user message or a tool result", param="messages")
     conversation = stored_id(request, f"{job.api}_{os.urandom(12).hex()}")
     *beginning, last = messages
     return await server_of(request).runs.start(agent, conversation, last, job, beginning=beginning)
