@@ -35,7 +35,7 @@ async def test_folders_are_added_searched_updated_and_removed(chromium: Browser,
         await expect(page.get_by_text("No folders yet.")).to_be_visible()
         await page.get_by_label("Folder").fill(str(tmp_path))
         await page.get_by_role("button", name="Add folder").click()
-        await expect(page.get_by_role("alert")).to_contain_text(f"only folders in {docs}")
+        await expect(page.get_by_role("alert")).to_contain_text(f"index folders: {docs}")
         await page.get_by_label("Folder").fill(str(docs))
         await page.get_by_role("button", name="Add folder").click()
         row = page.locator(".st-item").filter(has_text=str(docs))

@@ -198,7 +198,7 @@ def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[s
     if isinstance(agents, Agent):
         return {"agent": agents}
     if not agents:
-        raise ConfigurationError("pass at least one agent, or none for the default model")
+        raise ConfigurationError("agents must not be empty; pass at least one agent, or None for the default model")
     return dict(agents)
 
 
@@ -214,5 +214,6 @@ def _too_deep(request: Request, error: Exception) -> Response:
 def _crashed(request: Request, error: Exception) -> Response:
     # This handler runs outside the guard, which adds these headers to all other responses.
     return refused(
-        request, RequestError(500, "the server failed; its log says why", type="server_error", headers=dict(HEADERS))
+        request,
+        RequestError(500, "internal server error; see the server's log", type="server_error", headers=dict(HEADERS)),
     )

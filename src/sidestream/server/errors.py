@@ -44,7 +44,7 @@ class RequestError(Exception):
 
 def not_found(what: str, name: str, *, param: str | None = None, code: str = "not_found") -> RequestError:
     """Return the 404 error for something that does not exist or belongs to another tenant."""
-    return RequestError(404, f"no {what} {name!r}", type="not_found", param=param, code=code)
+    return RequestError(404, f"{what} {name!r} not found", type="not_found", param=param, code=code)
 
 
 def as_request_error(error: errors.SidestreamError) -> RequestError:
@@ -52,7 +52,7 @@ def as_request_error(error: errors.SidestreamError) -> RequestError:
     message = redact(str(error))
     match error:
         case errors.ConflictError():
-            reason = "a run is in progress in this conversation, or someone else has just written to it"
+            reason = "a run is in progress in this conversation, or another client has just written to it"
             return RequestError(409, reason, type="conflict", code="conflict")
         case ApprovalError():
             return RequestError(403, message, code="approval_refused")

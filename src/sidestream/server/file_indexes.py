@@ -125,7 +125,7 @@ class FileIndexes:
             await self._opened().add(path, within=self.allowed, progress=progress)
         except (SidestreamError, OSError) as error:
             work.error = redact(str(error))
-            _log.warning("the folder %s was not indexed: %s", path, work.error)
+            _log.warning("folder %s: could not be indexed: %s", path, work.error)
         else:
             self._work.pop(path, None)
 
@@ -136,7 +136,10 @@ class FileIndexes:
         if plain != path or not path.strip() or not self._is_allowed(found):
             allowed = ", ".join(self.allowed)
             raise RequestError(
-                403, f"only folders in {allowed} can be changed here", type="permission_error", param="path"
+                403,
+                f"path must be in one of the server's index folders: {allowed}",
+                type="permission_error",
+                param="path",
             )
         return found
 

@@ -47,7 +47,7 @@ class PendingSignIn:
         except SidestreamError as error:
             self.error = redact(str(error))
         except TimeoutError:
-            self.error = "nobody signed in within the time limit"
+            self.error = "the sign-in timed out"
         finally:
             self.answer.cancel()
             if not self.url.done():
@@ -68,7 +68,7 @@ class PendingSignIn:
 
     async def _show(self, url: str) -> None:
         if self.url.done():
-            raise SignInFailedError("the server wants a second sign-in; start it again")
+            raise SignInFailedError("the server requires a second sign-in; start it again")
         self.url.set_result(url)
 
     async def _wait(self) -> AuthorizationCode:

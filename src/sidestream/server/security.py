@@ -87,9 +87,7 @@ class Guard:
         host = headers.get("host", "").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if "*" not in self._hosts and name not in self._hosts:
-            message = (
-                f"this server does not answer for the host {name!r}; --allow-host, or create_app(hosts=…), adds it"
-            )
+            message = f"host {name!r} is not allowed; add it with --allow-host or create_app(hosts=…)"
             raise RequestError(421, message, code="wrong_host")
 
     def _checked_origin(self, scope: Scope, headers: Headers) -> str | None:
@@ -135,7 +133,7 @@ class Guard:
             has_tokens = bool(self._tokens)
             raise RequestError(
                 401,
-                "this server needs a token: send Authorization: Bearer TOKEN" if has_tokens else "nobody is signed in",
+                "this server requires a token; send Authorization: Bearer TOKEN" if has_tokens else "not signed in",
                 type="authentication_error",
                 code="invalid_token" if has_tokens else "not_signed_in",
                 headers={"WWW-Authenticate": "Bearer"} if has_tokens else None,
@@ -171,7 +169,7 @@ class Guard:
         given = query.pop("token")[0]
         token = self._slowed(given, _known(given, self._tokens), scope)
         if token is None:
-            raise RequestError(401, "the token in the address is not valid", type="authentication_error")
+            raise RequestError(401, "the token in the URL is not valid", type="authentication_error")
         rest = urlencode(query, doseq=True)
         # Quoted and with a single leading slash: a path must not become a header or another site.
         path = "/" + quote(scope["path"].lstrip("/"))
@@ -277,7 +275,7 @@ def _cookie(headers: Headers) -> str:
 
 def _wrong_origin(origin: str) -> RequestError:
     return RequestError(
-        403, f"pages of {origin} may not call this server", type="permission_error", code="wrong_origin"
+        403, f"pages from {origin} may not call this server", type="permission_error", code="wrong_origin"
     )
 
 

@@ -87,10 +87,10 @@ class Server:
             return found
         if not self.settings.allows_models and name != self.settings.default:
             known = ", ".join(sorted(self.settings.agents))
-            raise _unknown(name, f"this server has {known}")
+            raise _unknown(name, f"use one of {known}")
         try:
             if name != self.settings.default and is_of_this_machine(name):  # Check before reading any file.
-                message = "requests may not name files of this machine; `sidestream local add` gives one a name"
+                message = "model must not be a file of this machine; name the file with `sidestream local add`"
                 raise RequestError(403, message, type="permission_error", param="model", code="owner_only")
             made = (
                 Agent(name, mcp=(*self.servers.toolsets, *self.servers.remote_servers)) if self.servers else Agent(name)
@@ -143,7 +143,7 @@ class Server:
         try:
             self.servers = _guarded(await use_sign_ins(_read_servers(self.settings.mcp_file)), self.settings.mcp_file)
         except SidestreamError as error:  # The web UI shows which server is misconfigured.
-            _log.warning("the MCP servers are not used: %s", redact(str(error)))
+            _log.warning("could not load the MCP servers: %s", redact(str(error)))
             self.servers = None
         self._retired += self._made.values()
         self._made = {}
@@ -189,5 +189,5 @@ def _guarded(config: "MCPConfig", file: str) -> "MCPConfig":
 
 def _unknown(name: str, reason: str) -> RequestError:
     return RequestError(
-        404, f"no model {name!r:.100}: {reason}", type="not_found", param="model", code="model_not_found"
+        404, f"model {name!r:.100} is not available: {reason}", type="not_found", param="model", code="model_not_found"
     )

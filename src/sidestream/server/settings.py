@@ -51,7 +51,7 @@ class Caps(Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ConfigurationError(f"Caps({name}={value!r}): it must be more than 0, or None for no cap")
+                raise ConfigurationError(f"Caps.{name} must be more than 0, or None for no limit, not {value!r}")
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -130,21 +130,23 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.approval_s is not None and not self.approval_s > 0:
-            raise ConfigurationError(f"approval_s={self.approval_s!r}: it must be more than 0, or None for no limit")
+            raise ConfigurationError(f"approval_s must be more than 0, or None for no limit, not {self.approval_s!r}")
         if self.retention_s is not None and not self.retention_s > 0:
-            raise ConfigurationError(f"retention_s={self.retention_s!r}: it must be more than 0, or None to keep all")
+            raise ConfigurationError(f"retention_s must be more than 0, or None to keep all, not {self.retention_s!r}")
         for host in self.hosts:
             if not _HOST.fullmatch(host):
-                raise ConfigurationError(f"{host!r} is no host: name it without a scheme, port or path")
+                raise ConfigurationError(f"hosts must be names without a scheme, port or path, not {host!r}")
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
-                raise ConfigurationError(f"{origin!r} is no origin: write it as https://app.example.com")
+                raise ConfigurationError(f"origins must be written like https://app.example.com, not {origin!r}")
         self._check_tokens()
 
     def _check_tokens(self) -> None:
         given = (*self.tokens, *self.owner_tokens)
         if not all(_TOKEN.fullmatch(token) for token in given):
-            raise ConfigurationError("a token of the server is empty, or cannot be sent in a header: use visible ASCII")
+            raise ConfigurationError(
+                "a server token is empty or cannot be sent in a header; use visible ASCII characters"
+            )
         shortest = min(map(len, given), default=MIN_TOKEN_CHARS)
         if shortest >= MIN_TOKEN_CHARS or (self.allows_weak_tokens and all(map(is_loopback, self.hosts))):
             return

@@ -108,7 +108,9 @@ def _socket_protocol() -> type[asyncio.Protocol]:
                 if self._message is None:
                     state: dict[str, Any] = getattr(self, "scope", {}).get("state", {})
                     self._message = bodies.body(state.get("owner", ""))
-                    self._timer = self.loop.call_later(MAX_BODY_S, self._refuse, "the message stopped half-way")
+                    self._timer = self.loop.call_later(
+                        MAX_BODY_S, self._refuse, "timed out waiting for the rest of the message"
+                    )
                 try:
                     self._message.reserve(self._arrived)
                 except RequestError as error:
@@ -120,7 +122,7 @@ def _socket_protocol() -> type[asyncio.Protocol]:
             self._forget()
             self.frames = [b"".join(self.frames)]
             if self.curr_msg_data_type == "text" and not _is_utf8(self.frames[0]):
-                self.logger.warning("a message of a WebSocket is not UTF-8: the connection is closed")
+                self.logger.warning("closing a WebSocket connection: the message is not valid UTF-8")
                 self.frames = [b""]
                 self.conn.send_close(_INVALID_DATA)
                 self.handle_parser_exception()
@@ -227,7 +229,9 @@ class _Interruptible:
             if not self.is_ending:
                 raise
             if scope["type"] == "http":
-                error = RequestError(503, "the server is being stopped", type="server_error", code="stopping")
+                error = RequestError(
+                    503, "the server is shutting down; try again later", type="server_error", code="stopping"
+                )
                 with suppress(RuntimeError):  # The response has already started.
                     await json_response(error.body(), error.status, dict(HEADERS))(scope, receive, send)
 

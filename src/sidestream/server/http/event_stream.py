@@ -32,7 +32,7 @@ async def parts_of(runs: Runs, info: RunInfo, *, load: bool = True) -> AsyncGene
                 parts: list[StreamPart] = []
                 for record in batch:
                     if isinstance(record.body, RunStarted) and is_in_step:
-                        message = "the run was interrupted, and its last step is made again: send the request again"
+                        message = "the run was interrupted and its last step restarted; send the request again"
                         yield [*parts, Error("provider", message, code="interrupted", retryable=True)]
                         return
                     if isinstance(record.body, Segment):

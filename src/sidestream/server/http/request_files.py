@@ -22,7 +22,7 @@ def file_at(url: str, param: str, *, mime_type: str | None = None, name: str | N
         return LinkPart(url, mime_type, name)
     found = _DATA_URL.match(url)
     if found is None:
-        raise RequestError(400, "use an http, https or data: URL with base64", param=param, code="invalid_url")
+        raise RequestError(400, "the URL must be http, https, or data: with base64", param=param, code="invalid_url")
     return file_in(url[found.end() :], param, mime_type=found[1] or mime_type or "application/octet-stream", name=name)
 
 
@@ -31,7 +31,7 @@ def file_in(data: str, param: str, *, mime_type: str, name: str | None = None) -
     try:
         return DataPart(b64decode(data, validate=True), mime_type, name)
     except (Base64Error, ValueError):
-        raise RequestError(400, "this is not valid base64", param=param, code="invalid_base64") from None
+        raise RequestError(400, "the data is not valid base64", param=param, code="invalid_base64") from None
 
 
 def document_in(data: str, param: str, *, name: str | None = None) -> DataPart | LinkPart:

@@ -58,15 +58,17 @@ def checked_output(schema: JsonObject, at: str) -> JsonObject:
     except RecursionError:
         raise RequestError(400, "the schema is nested too deeply", param=at) from None
     except (ConfigurationError, UnicodeEncodeError, LookupError, TypeError) as error:
-        raise RequestError(400, f"this is not a valid schema: {error}", param=at) from None
+        raise RequestError(400, f"invalid schema: {error}", param=at) from None
     if is_wrapped:
-        raise RequestError(400, "the schema must be that of an object, with type 'object'", param=at)
+        raise RequestError(400, "the schema must describe an object, with type 'object'", param=at)
     return whole
 
 
 def unknown_tool(name: str | None, at: str) -> RequestError:
     """Return the error for a tool choice that names an unknown tool."""
-    return RequestError(400, f"the request has no tool {name!r:.80}", param=at, code="unknown_tool")
+    return RequestError(
+        400, f"unknown tool {name!r:.80}; name one of the request's tools", param=at, code="unknown_tool"
+    )
 
 
 def check_names(names: Sequence[tuple[str, str]]) -> None:
@@ -74,5 +76,5 @@ def check_names(names: Sequence[tuple[str, str]]) -> None:
     known: set[str] = set()
     for name, at in names:
         if name in known:
-            raise RequestError(400, f"two tools are called {name!r}", param=at)
+            raise RequestError(400, f"duplicate tool name {name!r}", param=at)
         known.add(name)

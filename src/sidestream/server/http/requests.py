@@ -77,7 +77,7 @@ def check_admin(connection: HTTPConnection, what: str) -> None:
         raise RequestError(
             403,
             f"only the owner of this server may {what}: use the URL that `sidestream serve --list` prints on its "
-            "machine; serve --allow-admin, or create_app(allows_admin=…), opens it to others",
+            "machine; to allow others, use serve --allow-admin or create_app(allows_admin=…)",
             type="permission_error",
             code="owner_only",
         )
@@ -104,7 +104,7 @@ def sent_at(request: Request) -> float | None:
         at = at.timestamp() if at.tzinfo is not None else None
     now = time.time()
     if at is None or at > now + MAX_DELAY_S:
-        message = f"{AT_HEADER} is a time within a year, such as 2027-01-31T08:00:00Z, or seconds since 1970"
+        message = f"{AT_HEADER} must be a time within a year, such as 2027-01-31T08:00:00Z, or seconds since 1970"
         raise RequestError(400, message, param=AT_HEADER, code="invalid_time")
     return at if at > now else None
 
@@ -115,7 +115,7 @@ async def read_body(request: Request) -> bytes:
     Raises RequestError if it has another type, is too large, or stops halfway.
     """
     if not _JSON.fullmatch(request.headers.get("content-type", "")):
-        raise RequestError(415, "send the body as application/json", code="unsupported_media_type")
+        raise RequestError(415, "Content-Type must be application/json", code="unsupported_media_type")
     server = server_of(request)
     limit = server.settings.max_body_bytes
     length = request.headers.get("content-length", "")
@@ -139,9 +139,9 @@ async def read_body(request: Request) -> bytes:
                 chunks.append(chunk)
             return b"".join(chunks)
     except TimeoutError:
-        raise RequestError(408, "the body stopped half-way", code="request_timeout") from None
+        raise RequestError(408, "timed out waiting for the rest of the body", code="request_timeout") from None
     except ClientDisconnect:
-        raise RequestError(400, "the body ended before its end", code="incomplete_body") from None
+        raise RequestError(400, "client disconnected before sending the whole body", code="incomplete_body") from None
 
 
 async def read_json(request: Request) -> jsontext.JsonObject:
@@ -159,9 +159,9 @@ async def read_json(request: Request) -> jsontext.JsonObject:
 def read_frame(data: str | bytes, max_bytes: int) -> jsontext.JsonObject:
     """Parse a WebSocket message as a JSON object. Raises RequestError if it is not one or is too large."""
     if len(data) > max_bytes:
-        raise RequestError(413, f"a frame has at most {max_bytes} bytes", code="request_too_large")
+        raise RequestError(413, f"the frame is larger than {max_bytes} bytes", code="request_too_large")
     if (frame := jsontext.object_in(data)) is None:
-        raise RequestError(400, "a frame must be a JSON object", code="invalid_json")
+        raise RequestError(400, "the frame must be a JSON object", code="invalid_json")
     return frame
 
 
@@ -189,7 +189,9 @@ def checked(value: Any, shape: type[T]) -> T:
             path = f"{path}.{missing[1]}" if path else missing[1]
         raise RequestError(400, message, param=path or None) from None
     except UnicodeEncodeError:
-        raise RequestError(400, "a text has half a character: a lone surrogate", param=_surrogate_in(value)) from None
+        raise RequestError(
+            400, "the string is not valid Unicode: it has a lone surrogate", param=_surrogate_in(value)
+        ) from None
 
 
 def _surrogate_in(value: Any) -> str | None:
@@ -225,5 +227,5 @@ def http_error(request: Request, error: Exception) -> Response:
     """Return the response for an unknown route or a wrong method."""
     assert isinstance(error, HTTPException)
     kind = "not_found" if error.status_code == 404 else "invalid_request_error"
-    message = f"there is nothing at {request.url.path}" if error.status_code == 404 else error.detail
+    message = f"{request.url.path} not found" if error.status_code == 404 else error.detail
     return refused(request, RequestError(error.status_code, message, type=kind))

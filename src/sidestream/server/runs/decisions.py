@@ -85,7 +85,7 @@ def decisions_on(
             made[entry.approval_id] = decision_on(entry, answer, needs_digest=needs_digest)
     if not made:
         named = next((answer.approval_id for answer in answers if answer.approval_id is not None), "")
-        reason = "this call does not wait for a decision; it may have been decided already"
+        reason = "the call is not waiting for a decision; it may have been decided already"
         raise RefusedDecisionError(named, reason, code="nothing_waits")
     if missing := calls.ids - made.keys():
         names = ", ".join(sorted(missing))
@@ -105,7 +105,7 @@ def decision_on(entry: PendingApproval, answer: Answer, *, needs_digest: bool) -
         if answer.approval_id is None:
             return entry.answer(answer.output, answer.is_error)
         if (answer.digest is None and needs_digest) or answer.digest not in (None, entry.digest):
-            message = "the arguments are not those that were shown"
+            message = "digest does not match the arguments of the call"
             raise RefusedDecisionError(entry.approval_id, message, param="digest", code="approval_refused")
         if not answer.approved:
             return entry.deny(answer.reason)
@@ -123,5 +123,5 @@ def check_in_time(
         if not decision.is_approved or decision.output is not None:
             continue
         if now() > asked.get(decision.approval_id, now()) + approval_s:
-            message = f"the approval of {decision.tool} has expired: the call can only be denied now"
+            message = f"the approval of {decision.tool} has expired; the call can only be denied now"
             raise RefusedDecisionError(decision.approval_id, message, code="approval_expired")

@@ -121,7 +121,9 @@ class Execution:
         try:
             await self.engine.enqueue(task)
         except SidestreamError as error:
-            _log.warning("conversation %s is not enqueued yet: %s", task.conversation, redact(str(error)))
+            _log.warning(
+                "conversation %s: could not be enqueued, will be retried: %s", task.conversation, redact(str(error))
+            )
             self._reconciler.miss()
 
     async def forget(self, conversation: str) -> None:
@@ -129,7 +131,7 @@ class Execution:
         try:
             await self.engine.cancel(conversation)
         except SidestreamError as error:
-            _log.warning("conversation %s: its task is not removed: %s", conversation, redact(str(error)))
+            _log.warning("conversation %s: could not remove its task: %s", conversation, redact(str(error)))
 
     async def running(self, owner: str) -> list[str]:
         """Return the tenant's conversations with a run in progress, in any process."""
@@ -169,7 +171,7 @@ class Execution:
             try:
                 await self._loop.run()
             except SidestreamError as error:
-                _log.warning("tasks are not executed: %s", redact(str(error)))
+                _log.warning("worker failed and restarts: %s", redact(str(error)))
                 await asyncio.sleep(RETRY_S)
 
     async def _end(self, conversation: str, position: int) -> None:
@@ -184,7 +186,9 @@ class Execution:
         try:
             outcome = await self.worker.drive(claim)
         except Exception as error:  # The next reconciliation retries; other runs must not wait for it.
-            _log.warning("conversation %s is not ended: %s", conversation, redact(f"{type(error).__name__}: {error}"))
+            _log.warning(
+                "conversation %s: could not be ended: %s", conversation, redact(f"{type(error).__name__}: {error}")
+            )
         finally:
             await self.claims.release(claim, outcome)
 

@@ -79,17 +79,17 @@ class CapKeeper:
         caps = self._caps
         who = "this token" if owner else "this server"
         if caps.max_cost_per_day is not None and (wait_s := self._broke_for_s(owner, running, self._now())) is not None:
-            reason = f"{who} has spent the ${caps.max_cost_per_day:g} that it may spend in 24 hours"
+            reason = f"{who} has reached its limit of ${caps.max_cost_per_day:g} in 24 hours"
             raise _refusal(reason, "spend_limit_exceeded", wait_s)
         if caps.max_concurrent_runs is not None and len(running) >= caps.max_concurrent_runs:
-            reason = f"{who} has {len(running)} runs in progress, which is all that it may have"
+            reason = f"{who} has reached its limit of concurrent runs, with {len(running)} in progress"
             raise _refusal(reason, "too_many_runs", RETRY_S)
         if caps.requests_per_minute is not None:
             starts, now_s = self._starts.setdefault(owner, deque()), self._monotonic()
             while starts and starts[0] <= now_s - MINUTE_S:
                 starts.popleft()
             if len(starts) >= caps.requests_per_minute:
-                reason = f"{who} may start {caps.requests_per_minute} runs per minute"
+                reason = f"{who} has reached its limit of {caps.requests_per_minute} runs per minute"
                 raise _refusal(reason, "rate_limit_exceeded", starts[0] + MINUTE_S - now_s)
             starts.append(now_s)
 
@@ -130,7 +130,7 @@ class TokenGuesses:
             (self._now(self._total, _TOTAL_RATE) + 1 - limits.MAX_TOTAL_TOKEN_GUESSES) / _TOTAL_RATE,
         )
         if excess > 0:
-            raise _refusal("too many wrong tokens from this address", "too_many_attempts", excess)
+            raise _refusal("too many wrong tokens from this IP address", "too_many_attempts", excess)
 
     def failed(self, address: str) -> None:
         """Count a wrong token."""
@@ -187,9 +187,9 @@ class Body:
         more = size - self._size
         if self._held[self._owner] + more > limits.MAX_OWNER_BODY_BYTES:
             who = "this token" if self._owner else "this server"
-            raise _refusal(f"{who} receives as many large requests as it can hold", "too_many_bodies", RETRY_S)
+            raise _refusal(f"{who} has too many large requests in progress", "too_many_bodies", RETRY_S)
         if self._held.total() + more > limits.MAX_TOTAL_BODY_BYTES:
-            raise _refusal("this server receives as many large requests as it can hold", "too_many_bodies", RETRY_S)
+            raise _refusal("this server has too many large requests in progress", "too_many_bodies", RETRY_S)
         self._held[self._owner] += more
         self._size = size
 

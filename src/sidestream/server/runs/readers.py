@@ -22,7 +22,7 @@ class Readers:
         if self._max_open is not None and self._by_owner[owner] >= self._max_open:
             raise RequestError(
                 429,
-                f"{self._max_open} streams are open, which is all that may be",
+                f"too many open streams: the maximum is {self._max_open}",
                 type="rate_limit_error",
                 code="too_many_streams",
                 headers={"Retry-After": str(RETRY_S)},

@@ -43,7 +43,7 @@ class Retention:
                 batch = []
         count += await self._runs.delete_expired(batch, before)
         if count:
-            _log.info("%d chats expired", count)
+            _log.info("deleted %d expired chats", count)
         return count
 
     async def run(self) -> None:
@@ -53,5 +53,5 @@ class Retention:
             try:
                 await self.sweep()
             except StoreError as error:
-                _log.warning("expired chats could not be deleted: %s", redact(str(error)))
+                _log.warning("could not delete expired chats: %s", redact(str(error)))
             await asyncio.sleep(interval_s)

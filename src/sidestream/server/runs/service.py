@@ -189,7 +189,7 @@ class Runs:
             else:
                 await self._store.conversation(conversation).log_refusal(approval_id, reason)
         except StoreError as error:
-            _log.warning("conversation %s: a refused decision is not recorded: %s", conversation, str(error))
+            _log.warning("conversation %s: could not record a refused decision: %s", conversation, str(error))
 
     async def find(self, owner: str, run_id: str) -> RunInfo:
         """Return a run of this tenant. Raises RequestError(404) if there is none with this id."""
@@ -341,10 +341,10 @@ class Runs:
             return
         if at is not None:
             raise RequestError(
-                400, "what holds a secret, such as a token of a server, cannot be sent later", param="at"
+                400, "requests with secrets, such as an MCP server's token, cannot be scheduled", param="at"
             )
         if self.execution.claims is None:
-            message = "this request holds what is not stored, such as a token of a server: its workers cannot drive it"
+            message = "secrets, such as an MCP server's token, are not stored, so workers cannot execute the request"
             raise RequestError(400, message, param="tools", code="not_storable")
 
     async def _check_free(self, chat: Chat[Any], job: Job) -> None:
@@ -356,7 +356,7 @@ class Runs:
             if until is not None and until < time.time():  # The engine may not know; the task denies the calls now.
                 task = Task(conversation=chat.id, position=chat.head, queue=self.execution.queue_of(job))
                 await self.execution.enqueue(task)
-            raise RequestError(409, "the last turn waits for a decision", type="conflict", code="waiting")
+            raise RequestError(409, "the last turn is waiting for a decision", type="conflict", code="waiting")
 
     def _ended(self, dispatched: DispatchedRun) -> None:
         """Record the cost of a run of this process and wake its subscribers."""
