@@ -3,8 +3,8 @@
     from sidestream.server import create_app
     app = create_app({"support": agent}, store="talks.db")        # mount it, or: uvicorn module:app
 
-The server executes each run and appends its records to the log. Every subscriber (an event stream, a WebSocket, the
-web UI, a vendor's SDK) reads those records, so all of them see the same run, even after a reconnect or a restart.
+Runs belong to the server, not to a request, and are recorded in the log. All subscribers (event streams, WebSockets,
+the web UI, vendors' SDKs) read those records, so they see the same run, even after a reconnect or a restart.
 
 Needs the extra `server`. May import `agent`, `protocols` and everything below them.
 """

@@ -164,7 +164,7 @@ class _Opened:
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """Return all routes of the server, ending with the catch-all of the web UI."""
+    """Return all routes of the server, with those of the web UI last."""
     from sidestream.server.chat import agui_input, api as chat_api
     from sidestream.server.console import conversations_api
     from sidestream.server.responses import (

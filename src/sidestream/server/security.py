@@ -122,7 +122,7 @@ class Guard:
         """Return the tenant, and whether it is the server's owner. Raises RequestError(401) if it is unknown."""
         settings = self._settings
         given = _given(headers)
-        if not given and scope["type"] == "websocket":  # Pages of other sites have no other way.
+        if not given and scope["type"] == "websocket":  # Pages of other sites have no other way to send it.
             given = _query(scope).get("token", [""])[0]
         token = _known(given, self._tokens)
         if token not in settings.owner_tokens:

@@ -216,7 +216,7 @@ def _changes(server: Server, label: str) -> list[Any]:
 
 
 def _kind(entry: dict[str, Any]) -> str:
-    """Return `command` for a local process, `url` for calls from this machine, or `provider` for calls from there."""
+    """Return `command` (a local process), `url` (called from this machine) or `provider` (called by the provider)."""
     if "command" in entry:
         return "command"
     is_wire_form = "server_label" in entry

@@ -35,7 +35,7 @@ from sidestream.text.redaction import Secret
 from sidestream.version import __version__
 
 MAX_CONVERSATIONS = 500
-"""Maximum conversations of a log, whose latest ones are listed."""
+"""Maximum conversations listed from a log, latest first."""
 _SQLITE = b"SQLite format 3\x00"
 
 
@@ -91,7 +91,7 @@ class PartsFile:
         raise BlobError(f"file {digest} not found", digest=digest)
 
     async def aclose(self) -> None:
-        """Do nothing, as nothing is open."""
+        """Do nothing, because no file is open."""
 
 
 class LogFile:

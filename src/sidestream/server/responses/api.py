@@ -112,7 +112,7 @@ async def retrieve(request: Request) -> Response:
 
 
 async def delete(request: Request) -> Response:
-    """Delete a response, and with its last response also the conversation."""
+    """Delete a response, and with the last one also its conversation. Other responses can still be read."""
     server = requests.server_of(request)
     info = await find_response(server, requests.owner_of(request), request.path_params["id"])
     if info.end is None:

@@ -105,7 +105,7 @@ def decision_on(entry: PendingApproval, answer: Answer, *, needs_digest: bool) -
         if answer.approval_id is None:
             return entry.answer(answer.output, answer.is_error)
         if (answer.digest is None and needs_digest) or answer.digest not in (None, entry.digest):
-            message = "digest does not match the arguments of the call"
+            message = "digest is missing or does not match the arguments of the call"
             raise RefusedDecisionError(entry.approval_id, message, param="digest", code="approval_refused")
         if not answer.approved:
             return entry.deny(answer.reason)

@@ -171,7 +171,7 @@ class Execution:
             try:
                 await self._loop.run()
             except SidestreamError as error:
-                _log.warning("worker failed and restarts: %s", redact(str(error)))
+                _log.warning("worker failed, restarting: %s", redact(str(error)))
                 await asyncio.sleep(RETRY_S)
 
     async def _end(self, conversation: str, position: int) -> None:

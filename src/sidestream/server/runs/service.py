@@ -228,7 +228,7 @@ class Runs:
         return await self._control.stop(conversation)
 
     async def delete(self, conversation: str) -> bool:
-        """Delete a chat with all its branches, after stopping their runs.
+        """Stop the runs of a chat, and delete all its branches and the blobs that only they named.
 
         `conversation` is any of its branches. Returns False if none of them exists.
         """
