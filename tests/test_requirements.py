@@ -202,7 +202,7 @@ def test_deferred_unknown_or_computed_id_on_test_is_problem(mark: str, problem: 
         'def test_outer():\n    @requirement("R1")\n    def test_inner(): ...',
     ],
 )
-def test_mark_on_test_never_run_proves_nothing(source: str):
+def test_mark_on_unexecuted_test_is_problem(source: str):
     stray, unproven = problems(SMALL, {"test_small.py": source})
     assert stray.endswith(": this requirement stands on no test that runs")
     assert unproven == "R1 counts as proven, yet no test carries it"

@@ -390,7 +390,7 @@ async def test_files_too_large_together_are_kept_with_message(chromium: Browser,
 
 
 @requirement("R143")
-async def test_unread_message_is_shown_after_reload_and_elsewhere(chromium: Browser, tmp_path: Path):
+async def test_unread_message_is_shown_after_reload_and_in_other_tab(chromium: Browser, tmp_path: Path):
     gate = asyncio.Event()
 
     @tool

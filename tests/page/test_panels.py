@@ -147,7 +147,7 @@ async def test_models_and_keys_are_described_and_key_can_be_tested(
 
 
 @requirement("R143", "R160")
-async def test_runs_of_all_servers_are_listed_with_worker_and_stop(chromium: Browser, tmp_path: Path):
+async def test_runs_of_all_servers_are_listed_and_can_be_stopped(chromium: Browser, tmp_path: Path):
     gate = asyncio.Event()
     events = ResponsesScript().text(["One, ", "two."]).events()
     async with FakeProvider([sse([*events[:6], gate, *events[6:]])]) as fake:

@@ -135,7 +135,7 @@ def test_final_text_follows_replaced_text():
 
 
 @requirement("R140")
-def test_step_texts_are_paragraphs_without_server_tool_calls():
+def test_text_of_steps_is_paragraphs_without_server_tool_calls():
     parts: list[StreamPart] = [
         StepStart(0),
         TextStart("a"),

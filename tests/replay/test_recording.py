@@ -81,7 +81,7 @@ async def test_single_byte_chunks_give_single_events():
     assert [len(batch) for batch in await batches(replay(stream(), chunk_size=1))] == [1] * len(EVENTS)
 
 
-async def test_paced_replay_yields_one_event_at_a_time():
+async def test_paced_replay_yields_single_events():
     assert [len(batch) for batch in await batches(replay(stream(), pace_s=0.0001))] == [1] * len(EVENTS)
 
 

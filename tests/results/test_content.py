@@ -179,7 +179,7 @@ def test_sandbox_is_newest_of_several_or_none() -> None:
 
 
 @requirement("R24")
-def test_sandbox_of_last_result_precedes_that_of_response() -> None:
+def test_sandbox_of_last_result_overrides_response_sandbox() -> None:
     ran = ToolResult("c", "code_interpreter", "code_interpreter", {"container_id": "cntr_1"}, False, True)
     for parts, sandbox in (([ran], "cntr_1"), ([], "container_2")):
         finish = Finish("stop", Usage(), metadata={"container_id": "container_2"})

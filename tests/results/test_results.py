@@ -141,7 +141,7 @@ async def test_tool_round_before_text_adds_no_newline() -> None:
 
 @requirement("R18")
 @given(st.lists(st.lists(st.sampled_from(["", "a", "\n", "b\n"]), max_size=3), max_size=4), st.integers(0, 2))
-def test_newlines_separate_only_non_empty_texts(messages: list[list[str]], first: int) -> None:
+def test_newlines_separate_only_non_empty_strings(messages: list[list[str]], first: int) -> None:
     """`first` is the step at which a resumed run begins."""
     folding = ChunkFold()
     output = ""

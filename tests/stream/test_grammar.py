@@ -298,7 +298,7 @@ def test_tool_error_does_not_end_run():
 
 
 @requirement("R5")
-def test_checker_names_part_that_made_stream_invalid():
+def test_checker_names_first_invalid_part():
     checker = Checker()
     checker.feed(START)
     checker.feed(STEP)

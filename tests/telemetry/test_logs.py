@@ -129,7 +129,7 @@ async def test_key_is_never_logged_at_any_level(wired: Subject, caplog: pytest.L
 
 
 @requirement("R95")
-def test_secrets_are_redacted_in_messages_arguments_and_tracebacks(caplog: pytest.LogCaptureFixture):
+def test_secrets_are_redacted_in_messages_args_and_tracebacks(caplog: pytest.LogCaptureFixture):
     register_secret("canary-0123456789")
     log = get_logger("sidestream.run.anything")
     assert log.name == "sidestream.run"

@@ -28,7 +28,7 @@ async def test_run_survives_hostile_server(fault: McpFault):
 
 
 @requirement("F43")
-async def test_server_that_never_starts_is_abandoned():
+async def test_hanging_server_start_is_abandoned():
     async with hostile_server("silent", label="quiet", start_timeout_s=0.5) as server:
         with pytest.raises(ToolServerError) as caught:
             await server.list()

@@ -63,7 +63,7 @@ async def parts_of(agent: Agent[Any], **call: Any) -> list[StreamPart]:
 
 @requirement("R110")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_script_of_calls_and_texts_drives_tools(stream: bool) -> None:
+async def test_script_of_calls_and_strings_drives_tools(stream: bool) -> None:
     model = ScriptedModel([tool_call("get_weather", city="Oslo"), "It is sunny."])
     agent = Agent(model, tools=[get_weather], system="Be brief.")
     result = await agent.send("How is Oslo?", stream=stream)
