@@ -25,7 +25,7 @@ def run_hook(message: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_commit_hook_refuses_subject(message: str, tmp_path: Path) -> None:
+def test_commit_hook_refuses_invalid_subject(message: str, tmp_path: Path) -> None:
     outcome = run_hook(message, tmp_path)
     assert outcome.returncode == 1
     assert REFUSED[message] in outcome.stderr
@@ -42,5 +42,5 @@ def test_commit_hook_refuses_subject(message: str, tmp_path: Path) -> None:
         "Merge branch 'main' into feature with a name that is longer than the limit for subjects",
     ],
 )
-def test_commit_hook_accepts_message(message: str, tmp_path: Path) -> None:
+def test_commit_hook_accepts_valid_message(message: str, tmp_path: Path) -> None:
     assert run_hook(message, tmp_path).returncode == 0

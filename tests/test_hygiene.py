@@ -61,7 +61,7 @@ def addresses(text: str) -> list[str]:
     return [match[0] for match in ADDRESSES.finditer(text)]
 
 
-def test_no_file_names_a_registry_or_a_download_address():
+def test_no_file_names_registry_or_download_url():
     found = {
         path.relative_to(ROOT).as_posix(): hits
         for path in files()
@@ -81,20 +81,20 @@ def test_no_file_names_a_registry_or_a_download_address():
         "https://mirror.example/left_pad-1.0-py3-none-any" + ".whl",
     ],
 )
-def test_an_address_is_seen(text: str):
+def test_registry_and_download_urls_are_detected(text: str):
     assert addresses(text)
 
 
 @pytest.mark.parametrize("text", ["msgspec==0.22.0 --hash=sha256:0067", "https://example.com/page", "my-crates.iota"])
-def test_other_text_is_left_alone(text: str):
+def test_other_text_is_not_detected(text: str):
     assert not addresses(text)
 
 
-def test_there_is_no_lock_file_with_addresses():
+def test_no_lock_file_contains_urls():
     assert [path for path in files() if path.name in ("uv.lock", "poetry.lock", "Pipfile.lock")] == []
 
 
-def test_the_wheel_ships_every_file_of_the_package(tmp_path: Path):
+def test_wheel_ships_every_package_file(tmp_path: Path):
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)],
         cwd=ROOT,
@@ -111,7 +111,7 @@ def test_the_wheel_ships_every_file_of_the_package(tmp_path: Path):
     assert shipped == expected
 
 
-def test_most_source_files_can_be_held_in_the_head():
+def test_most_source_files_are_short():
     lengths = [len(path.read_text("utf-8").splitlines()) for path in PACKAGE.glob("**/*.py")]
     long = [length for length in lengths if length > LONG_FILE]
     assert len(long) <= len(lengths) / 10
@@ -124,7 +124,7 @@ def conditional_asserts(source: str) -> list[int]:
     return [node.lineno for node in nodes if isinstance(node, ast.Assert) and isinstance(node.test, ast.IfExp)]
 
 
-def test_no_assert_is_a_conditional_expression():
+def test_no_assert_is_conditional_expression():
     paths = (ROOT / "tests").glob("**/*.py")
     found = {path.relative_to(ROOT).as_posix(): conditional_asserts(path.read_text("utf-8")) for path in paths}
     assert {name: lines for name, lines in found.items() if lines} == {}

@@ -96,7 +96,7 @@ PUBLIC = {
 
 
 @pytest.mark.parametrize("package", PUBLIC)
-def test_the_public_names_of_a_package_are_exactly_these(package: str):
+def test_package_exports_exactly_listed_names(package: str):
     assert sorted(importlib.import_module(package).__all__) == sorted(PUBLIC[package].split())
 
 
@@ -109,7 +109,7 @@ def test_every_public_name_can_be_imported_and_is_listed_by_dir(package: str):
 
 
 @pytest.mark.parametrize("package", PUBLIC)
-def test_type_checkers_see_the_same_names_in_the_same_places(package: str):
+def test_type_checkers_see_same_names_in_same_modules(package: str):
     folder = SOURCE / package.replace(".", "/")
     path = next(path for path in (folder / "__init__.pyi", folder / "__init__.py") if path.exists())
     tree = ast.parse(path.read_text("utf-8"))
@@ -122,21 +122,21 @@ def test_type_checkers_see_the_same_names_in_the_same_places(package: str):
 
 
 @pytest.mark.parametrize("package", PUBLIC)
-def test_an_unknown_name_is_an_attribute_error(package: str):
+def test_unknown_name_raises_attribute_error(package: str):
     with pytest.raises(AttributeError, match="nonsense"):
         importlib.import_module(package).nonsense  # noqa: B018
 
 
-def test_the_version_is_that_of_the_package():
+def test_version_matches_package_metadata():
     assert sidestream.__version__ == importlib.metadata.version("sidestream")
 
 
-def test_an_agent_is_light_to_import():
+def test_agent_import_is_light():
     program = "import sys; from sidestream import Agent; print({'json', 'hashlib', 'queue'} & sys.modules.keys())"
     assert subprocess.check_output([sys.executable, "-c", program], text=True, timeout=60) == "set()\n"
 
 
-def test_a_provider_that_is_a_package_of_ours_is_found_without_reading_entry_points():
+def test_own_provider_is_found_without_reading_entry_points():
     program = (
         "import sys; from sidestream.providers.registry import find_provider;"
         "names = 'anthropic', 'google', 'local', 'openai-responses';"
@@ -147,6 +147,6 @@ def test_a_provider_that_is_a_package_of_ours_is_found_without_reading_entry_poi
 
 
 @pytest.mark.parametrize("name", ["registry", "openai_responses", "google.interactions", ""])
-def test_another_module_beside_the_providers_is_no_provider(name: str):
+def test_other_module_beside_providers_is_not_provider(name: str):
     with pytest.raises(sidestream.UnknownProviderError):
         sidestream.find_provider(name)

@@ -96,7 +96,7 @@ def marks(nodes: Iterable[ast.AST]) -> Iterator[ast.Call]:
                 pass
 
 
-def test_the_state_of_every_id_agrees_with_the_tests():
+def test_state_of_every_id_agrees_with_tests():
     paths = sorted(TESTS.glob("**/test_*.py"))
     sources = {str(path.relative_to(TESTS)): path.read_text("utf-8") for path in paths}
     found = problems(MANIFEST, sources)
@@ -107,7 +107,7 @@ def test_the_state_of_every_id_agrees_with_the_tests():
     ("page", "pattern"),
     [("REQUIREMENTS.md", r"^- (R\d+) "), ("FAULTS.md", r"^- \*\*(F\d+) ")],
 )
-def test_the_manifest_holds_exactly_the_ids_of(page: str, pattern: str):
+def test_manifest_holds_exactly_ids_of(page: str, pattern: str):
     path = SHARED / page
     if not path.is_file():
         pytest.skip(f"no list of ids to compare with: {path} is not there")
@@ -125,7 +125,7 @@ def test_every_entry_is_one_sentence_with_known_sources():
         assert not isinstance(entry.state, Deferred) or entry.state.reason, name
 
 
-def test_open_ids_are_exactly_the_deferred_and_the_partial_ones():
+def test_open_ids_are_deferred_and_partial_ones():
     states = {name: entry.state for name, entry in MANIFEST.items()}
     assert open_ids() == [name for name, state in states.items() if isinstance(state, Deferred | Partial)]
     assert open_ids(MIXED) == ["R2", "R3"]
@@ -154,25 +154,25 @@ MIXED = {**SMALL, "R3": Entry("It works and never fails.", "users", partial("it 
         '@pytest.mark.skipif(windows, reason="no signals")\n@requirement("R1")\ndef test_it(): ...',
     ],
 )
-def test_a_mark_counts_wherever_pytest_takes_one(source: str):
+def test_mark_counts_in_every_place_pytest_accepts(source: str):
     assert problems(SMALL, {"test_small.py": source}) == []
 
 
-def test_a_proven_id_without_a_test_is_a_problem():
+def test_proven_id_without_test_is_problem():
     assert problems(SMALL, {"test_small.py": "def test_it(): ..."}) == ["R1 counts as proven, yet no test carries it"]
 
 
-def test_a_partial_id_carries_tests():
+def test_partial_id_carries_tests():
     assert problems(MIXED, {"test_small.py": '@requirement("R1", "R3")\ndef test_it(): ...'}) == []
 
 
-def test_a_partial_id_without_a_test_is_a_problem():
+def test_partial_id_without_test_is_problem():
     source = '@requirement("R1")\ndef test_it(): ...'
     assert problems(MIXED, {"test_small.py": source}) == ["R3 counts as partial, yet no test carries it"]
 
 
 @pytest.mark.parametrize("missing", ["", " "])
-def test_a_partial_id_that_does_not_name_what_is_missing_is_a_problem(missing: str):
+def test_partial_id_without_missing_part_is_problem(missing: str):
     manifest = {**SMALL, "R3": Entry("It works and never fails.", "users", partial(missing))}
     source = '@requirement("R1", "R3")\ndef test_it(): ...'
     assert problems(manifest, {"test_small.py": source}) == ["R3 is partial, yet does not name what is missing"]
@@ -186,7 +186,7 @@ def test_a_partial_id_that_does_not_name_what_is_missing_is_a_problem(missing: s
         ('requirement("R1", name)', "test_small.py:1: an id must be a plain string"),
     ],
 )
-def test_a_deferred_unknown_or_computed_id_on_a_test_is_a_problem(mark: str, problem: str):
+def test_deferred_unknown_or_computed_id_on_test_is_problem(mark: str, problem: str):
     assert problems(SMALL, {"test_small.py": f"@{mark}\ndef test_it(): ..."}) == [problem]
 
 
@@ -202,7 +202,7 @@ def test_a_deferred_unknown_or_computed_id_on_a_test_is_a_problem(mark: str, pro
         'def test_outer():\n    @requirement("R1")\n    def test_inner(): ...',
     ],
 )
-def test_a_mark_on_no_running_test_proves_nothing(source: str):
+def test_mark_on_unexecuted_test_is_problem(source: str):
     stray, unproven = problems(SMALL, {"test_small.py": source})
     assert stray.endswith(": this requirement stands on no test that runs")
     assert unproven == "R1 counts as proven, yet no test carries it"

@@ -76,7 +76,7 @@ def test_conversation_spans_three_providers_and_restarts(tmp_path: Path):
     assert "12 messages in talks.db" in play("sessions_across_providers", tmp_path).stdout
 
 
-def test_each_provider_gets_the_whole_conversation_and_openai_only_what_is_new(tmp_path: Path):
+def test_openai_gets_only_new_messages_and_others_whole_history(tmp_path: Path):
     fakes = {
         "openai-responses": FakeProvider(
             [reply_of("openai-responses", "One.", "resp_1"), reply_of("openai-responses", "Four.", "resp_4")]

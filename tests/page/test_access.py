@@ -66,7 +66,7 @@ async def widths(page: Page) -> tuple[int, int]:
 
 @requirement("R143")
 @pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_no_route_has_a_violation_of_accessibility(chromium: Browser, tmp_path: Path, theme: Theme):
+async def test_routes_have_no_accessibility_violations(chromium: Browser, tmp_path: Path, theme: Theme):
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: make page-check")
     replies, _ = stopped("web_search")
@@ -154,7 +154,7 @@ async def test_everything_is_reached_by_keyboard(chromium: Browser, tmp_path: Pa
 
 
 @requirement("R143")
-async def test_a_narrow_window_has_one_column_and_keeps_its_composer_in_view(chromium: Browser, tmp_path: Path):
+async def test_narrow_window_has_one_column_with_composer_in_view(chromium: Browser, tmp_path: Path):
     async with page_server(agents(), tmp_path) as (_, origin), tab(chromium, origin, width=390, height=844) as page:
         for agent in ("text", "booking", "error"):
             await page.goto("/")
@@ -184,7 +184,7 @@ async def test_a_narrow_window_has_one_column_and_keeps_its_composer_in_view(chr
 
 
 @requirement("R143")
-async def test_at_320_pixels_and_right_to_left_nothing_is_cut_off(chromium: Browser, tmp_path: Path):
+async def test_right_to_left_text_fits_at_320_pixels(chromium: Browser, tmp_path: Path):
     async with page_server(agents(), tmp_path) as (_, origin), tab(chromium, origin, width=320, height=600) as page:
         await ask(page, "كم تدوم؟", "arabic")
         await is_over(page)
@@ -205,7 +205,7 @@ async def test_at_320_pixels_and_right_to_left_nothing_is_cut_off(chromium: Brow
 
 
 @requirement("R143")
-async def test_a_wide_table_scrolls_and_breaks_no_words(chromium: Browser, tmp_path: Path):
+async def test_wide_table_scrolls_and_breaks_no_words(chromium: Browser, tmp_path: Path):
     row = "|" + "|".join(f" value {number} " for number in range(14)) + "|"
     table = f"{row}\n|{'---|' * 14}\n{row}\n| {'x' * 3000} |"
     async with (
@@ -224,7 +224,7 @@ async def test_a_wide_table_scrolls_and_breaks_no_words(chromium: Browser, tmp_p
 
 
 @requirement("R143")
-async def test_an_answer_is_announced_once_when_it_begins_and_when_it_ends(chromium: Browser, tmp_path: Path):
+async def test_answer_is_announced_once_at_start_and_end(chromium: Browser, tmp_path: Path):
     async with page_server(agents(), tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Hello", "arabic")
         await is_over(page)
@@ -238,9 +238,7 @@ async def test_an_answer_is_announced_once_when_it_begins_and_when_it_ends(chrom
 
 @requirement("R143")
 @pytest.mark.parametrize("width", [360, 720])
-async def test_a_narrow_window_names_its_controls_and_shows_the_tools_whole(
-    chromium: Browser, tmp_path: Path, width: int
-):
+async def test_narrow_window_names_controls_and_shows_whole_tools(chromium: Browser, tmp_path: Path, width: int):
     async with page_server(agents(), tmp_path) as (_, origin), tab(chromium, origin, width=width) as page:
         await ask(page, "Show me.", "text")
         await is_over(page)
@@ -257,7 +255,7 @@ async def test_a_narrow_window_names_its_controls_and_shows_the_tools_whole(
 
 
 @requirement("R143", "R144")
-async def test_without_its_token_the_page_says_how_to_open_it(chromium: Browser, tmp_path: Path):
+async def test_missing_token_explains_how_to_open_web_ui(chromium: Browser, tmp_path: Path):
     async with page_server(agents(), tmp_path, tokens=[TOKEN]) as (_, origin):
         for path in ("/", "/c/abc"):
             async with tab(chromium, origin, path) as page:

@@ -72,7 +72,7 @@ def lines(page: Page) -> Locator:
 
 
 @requirement("R143")
-async def test_an_agent_shows_what_its_tools_do_live_after_a_reload_and_in_the_end(chromium: Browser, tmp_path: Path):
+async def test_agent_calls_are_shown_live_after_reload_and_at_end(chromium: Browser, tmp_path: Path):
     searching, writing, answering = gates = [asyncio.Event() for _ in range(3)]
     agent = asking(
         [*search(searching), tool_call("minutes", seconds=383)], code(writing), [answering, "6 min 23 s, near Luxor."]
@@ -117,7 +117,7 @@ async def test_an_agent_shows_what_its_tools_do_live_after_a_reload_and_in_the_e
 
 
 @requirement("R143")
-async def test_an_agent_that_fails_shows_its_error_and_what_it_did_before(chromium: Browser, tmp_path: Path):
+async def test_failed_agent_shows_error_and_earlier_calls(chromium: Browser, tmp_path: Path):
     agent = asking([*search(), tool_call("minutes", seconds=383)], [ProviderError("the model is gone")])
     async with page_server({"main": agent}, tmp_path) as (_, origin), tab(chromium, origin, width=360) as page:
         await ask(page, "How long?")
@@ -132,7 +132,7 @@ async def test_an_agent_that_fails_shows_its_error_and_what_it_did_before(chromi
 
 
 @requirement("R143")
-async def test_what_an_agent_did_stays_in_view_while_its_call_waits_for_a_person(chromium: Browser, tmp_path: Path):
+async def test_agent_calls_stay_in_view_while_call_awaits_approval(chromium: Browser, tmp_path: Path):
     agent = asking([*search(), tool_call("minutes", seconds=383)], ["6 min 23 s."], approval="ask")
     async with page_server({"main": agent}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "How long?")
@@ -146,7 +146,7 @@ async def test_what_an_agent_did_stays_in_view_while_its_call_waits_for_a_person
 
 
 @requirement("R143")
-async def test_two_agents_at_once_keep_their_calls_apart_and_a_stop_ends_both(chromium: Browser, tmp_path: Path):
+async def test_parallel_agents_keep_calls_apart_and_stop_together(chromium: Browser, tmp_path: Path):
     gate = asyncio.Event()
     one, other = (
         Agent(ScriptedModel([[*search(), gate, "Found."]])).as_tool(name, "Looks things up.") for name in ("ada", "bob")

@@ -37,7 +37,7 @@ def cited() -> list[object]:
 
 
 @requirement("R143")
-async def test_a_search_moves_through_its_stages_and_ends_as_a_line_with_its_pages(chromium: Browser, tmp_path: Path):
+async def test_search_shows_stages_and_ends_as_line_with_pages(chromium: Browser, tmp_path: Path):
     replies, (searching, answering) = stopped("web_search", has("web_search_call.completed"), has("output_text.delta"))
     async with (
         FakeProvider(replies) as fake,
@@ -66,7 +66,7 @@ async def test_a_search_moves_through_its_stages_and_ends_as_a_line_with_its_pag
 
 
 @requirement("R143")
-async def test_code_appears_while_it_is_written_and_its_output_and_file_follow(chromium: Browser, tmp_path: Path):
+async def test_code_is_streamed_with_output_and_file(chromium: Browser, tmp_path: Path):
     replies, (writing, running) = stopped("code_run", has("matplotlib"), has("code_interpreter_call.interpreting"))
     async with (
         FakeProvider(replies) as fake,
@@ -96,7 +96,7 @@ async def test_code_appears_while_it_is_written_and_its_output_and_file_follow(c
 
 
 @requirement("R143")
-async def test_previews_and_the_image_share_a_box(chromium: Browser, tmp_path: Path):
+async def test_previews_and_image_share_box(chromium: Browser, tmp_path: Path):
     replies, (first, done) = stopped(
         "image", has("image_generation_call.partial_image"), has("generation_call.completed")
     )
@@ -124,7 +124,7 @@ async def test_previews_and_the_image_share_a_box(chromium: Browser, tmp_path: P
 
 
 @requirement("R143")
-async def test_arguments_of_an_mcp_call_are_seen_without_opening_it(chromium: Browser, tmp_path: Path):
+async def test_mcp_call_arguments_are_visible_without_opening(chromium: Browser, tmp_path: Path):
     replies, _ = stopped("mcp")
     async with (
         FakeProvider(replies) as fake,
@@ -144,7 +144,7 @@ async def test_arguments_of_an_mcp_call_are_seen_without_opening_it(chromium: Br
 
 
 @requirement("R143")
-async def test_a_chip_shows_its_quote_and_leads_to_its_footnote_and_source(chromium: Browser, tmp_path: Path):
+async def test_citation_chip_shows_quote_and_links_footnote_and_source(chromium: Browser, tmp_path: Path):
     async with page_server({"main": scripted([cited()])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "How long?")
         await is_over(page)
@@ -179,7 +179,7 @@ async def test_a_chip_shows_its_quote_and_leads_to_its_footnote_and_source(chrom
 
 
 @requirement("R143")
-async def test_a_quote_that_is_not_in_its_source_is_marked(chromium: Browser, tmp_path: Path):
+async def test_quote_missing_from_source_is_marked(chromium: Browser, tmp_path: Path):
     found = Source("s1", "url", url="https://a.test/", start=0, end=4, cited_text="True.", text_id="t1", verified=True)
     missing = replace(found, id="s2", url="https://b.test/", start=6, end=12, cited_text="Invented.", verified=False)
     reply = [TextStart("t1"), TextDelta("t1", "True. Invented."), found, missing, TextEnd("t1")]
@@ -224,7 +224,7 @@ async def test_files_are_viewed_and_downloaded(chromium: Browser, tmp_path: Path
 
 
 @requirement("R143")
-async def test_a_refused_key_names_its_variable_and_leads_to_the_keys(chromium: Browser, tmp_path: Path):
+async def test_refused_key_names_variable_and_links_to_keys(chromium: Browser, tmp_path: Path):
     refusal = error_reply(401, "invalid_api_key", "Incorrect API key provided")
     async with (
         FakeProvider([refusal]) as fake,
@@ -242,7 +242,7 @@ async def test_a_refused_key_names_its_variable_and_leads_to_the_keys(chromium: 
 
 
 @requirement("R143")
-async def test_the_picker_says_what_each_provider_hosts_and_what_is_missing(
+async def test_model_picker_shows_hosted_tools_and_missing_keys(
     chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
@@ -270,7 +270,7 @@ async def test_the_picker_says_what_each_provider_hosts_and_what_is_missing(
 
 
 @requirement("R143")
-async def test_a_card_does_not_fold_before_the_eyes_of_a_reader(chromium: Browser, tmp_path: Path):
+async def test_card_in_view_does_not_fold(chromium: Browser, tmp_path: Path):
     replies, (running,) = stopped("code_run", has("code_interpreter_call.interpreting"))
     async with (
         FakeProvider(replies) as fake,
@@ -296,7 +296,7 @@ async def test_a_card_does_not_fold_before_the_eyes_of_a_reader(chromium: Browse
 
 
 @requirement("R143")
-async def test_an_image_can_be_looked_at_in_full(chromium: Browser, tmp_path: Path):
+async def test_image_opens_full_size(chromium: Browser, tmp_path: Path):
     image = File("f1", "image/png", "chart.png", pixel_png())
     async with (
         page_server({"main": scripted([["Look:", image]])}, tmp_path) as (_, origin),

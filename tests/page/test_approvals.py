@@ -52,7 +52,7 @@ def waiting(page: Page) -> Locator:
 
 
 @requirement("R143")
-async def test_every_argument_is_shown_and_only_a_decision_runs_the_call(chromium: Browser, tmp_path: Path):
+async def test_call_shows_every_argument_and_runs_only_after_decision(chromium: Browser, tmp_path: Path):
     booking = Booking()
     async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Book two seats.")
@@ -84,9 +84,7 @@ async def test_every_argument_is_shown_and_only_a_decision_runs_the_call(chromiu
 
 
 @requirement("R143")
-async def test_a_tool_that_is_allowed_in_the_conversation_is_listed_there_until_it_is_withdrawn(
-    chromium: Browser, tmp_path: Path
-):
+async def test_tool_allowed_in_conversation_is_listed_until_revoked(chromium: Browser, tmp_path: Path):
     booking = Booking({"train": "A", "seats": 1})
     async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Book a seat.")
@@ -120,7 +118,7 @@ async def test_a_tool_that_is_allowed_in_the_conversation_is_listed_there_until_
 
 
 @requirement("R143")
-async def test_a_denial_shows_its_reason_also_after_a_reload(chromium: Browser, tmp_path: Path):
+async def test_denial_reason_is_shown_after_reload(chromium: Browser, tmp_path: Path):
     booking = Booking()
     async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Book two seats.")
@@ -151,7 +149,7 @@ async def test_several_calls_are_decided_one_by_one_by_key(chromium: Browser, tm
 
 
 @requirement("R143")
-async def test_long_arguments_must_have_been_in_view_before_they_are_allowed(chromium: Browser, tmp_path: Path):
+async def test_long_arguments_must_be_viewed_before_allowing(chromium: Browser, tmp_path: Path):
     booking = Booking({"train": "A", "seats": 1, "note": "\n".join(f"line {number}" for number in range(300))})
     async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Book one.")
@@ -164,7 +162,7 @@ async def test_long_arguments_must_have_been_in_view_before_they_are_allowed(chr
 
 
 @requirement("R143", "R144")
-async def test_a_decision_of_another_window_and_a_forged_one_are_refused(chromium: Browser, tmp_path: Path):
+async def test_stale_and_forged_decisions_are_refused(chromium: Browser, tmp_path: Path):
     booking = Booking()
     async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Book two seats.")
@@ -198,7 +196,7 @@ async def test_a_decision_of_another_window_and_a_forged_one_are_refused(chromiu
 
 
 @requirement("R143")
-async def test_what_is_different_from_the_last_call_of_the_tool_is_struck_out(chromium: Browser, tmp_path: Path):
+async def test_changes_since_last_call_are_struck_out(chromium: Browser, tmp_path: Path):
     calls = iter([{"train": "SJ 40", "seats": 1}, {"train": "SJ 40", "seats": 2}])
     booking = Booking()
 
@@ -218,7 +216,7 @@ async def test_what_is_different_from_the_last_call_of_the_tool_is_struck_out(ch
 
 
 @requirement("R143", "R80")
-async def test_the_form_of_a_server_is_filled_in_and_checked_and_its_page_is_visited(chromium: Browser, tmp_path: Path):
+async def test_server_form_is_validated_and_its_page_visited(chromium: Browser, tmp_path: Path):
     server = MCPServer("patient", command=sys.executable, args=["-I", str(HERE / "patient.py"), str(tmp_path)])
 
     def respond(request: ModelRequest) -> Any:
@@ -264,7 +262,7 @@ async def test_the_form_of_a_server_is_filled_in_and_checked_and_its_page_is_vis
 
 
 @requirement("R143")
-async def test_a_call_that_waited_too_long_can_only_be_denied(chromium: Browser, tmp_path: Path):
+async def test_expired_call_can_only_be_denied(chromium: Browser, tmp_path: Path):
     booking = Booking()
     async with (
         page_server({"main": booking.agent()}, tmp_path, approval_s=0.05, on_expiry="wait") as (_, origin),

@@ -44,9 +44,7 @@ async def serve_process(fake: FakeProvider, path: Path, port: int = 0) -> AsyncG
 
 @requirement("R143", "R142")
 @pytest.mark.parametrize("is_resumed", [True, False])
-async def test_a_killed_server_comes_back_and_its_run_is_resumed_or_says_why_not(
-    chromium: Browser, tmp_path: Path, is_resumed: bool
-):
+async def test_run_of_killed_server_resumes_or_says_why_not(chromium: Browser, tmp_path: Path, is_resumed: bool):
     events = ResponsesScript().text(["One two ", "three four."]).events()
     cut = sse([*events[:5], asyncio.Event(), *events[5:]])
     again = sse(ResponsesScript().text("One two three four, from the start.").events())
@@ -74,7 +72,7 @@ async def test_a_killed_server_comes_back_and_its_run_is_resumed_or_says_why_not
 
 
 @requirement("R143")
-async def test_without_a_connection_a_message_waits_and_is_sent_once(chromium: Browser, tmp_path: Path):
+async def test_message_without_connection_waits_and_is_sent_once(chromium: Browser, tmp_path: Path):
     async with page_server({"main": scripted(lambda request: f"Number {len(request.messages)}")}, tmp_path) as served:
         _, origin = served
         async with tab(chromium, origin) as page:
@@ -115,7 +113,7 @@ async def test_two_windows_follow_one_conversation(chromium: Browser, tmp_path: 
 
 
 @requirement("R143")
-async def test_what_the_server_offers_is_read_again_once_it_answers(chromium: Browser, tmp_path: Path):
+async def test_models_are_reloaded_once_server_answers(chromium: Browser, tmp_path: Path):
     async with page_server({"main": scripted(["Here."])}, tmp_path) as (_, origin), tab(chromium, origin, None) as page:
         await page.route("**/api/models", lambda route: route.abort())
         await page.route("**/api/about", lambda route: route.abort())

@@ -28,7 +28,7 @@ def echo(request: ModelRequest) -> str:
 
 
 @requirement("R143", "R142")
-async def test_reload_in_the_middle_of_an_answer_keeps_the_place_and_doubles_nothing(chromium: Browser, tmp_path: Path):
+async def test_reload_in_mid_answer_keeps_position_without_duplicates(chromium: Browser, tmp_path: Path):
     gate = asyncio.Event()
     model = scripted([slow(f"{LONG}\n\nThe end.", gate)])
     async with page_server({"main": model}, tmp_path) as (_, origin), tab(chromium, origin) as page:
@@ -56,7 +56,7 @@ async def test_reload_in_the_middle_of_an_answer_keeps_the_place_and_doubles_not
 
 
 @requirement("R143")
-async def test_stop_works_after_a_reload_and_what_came_stays(chromium: Browser, tmp_path: Path):
+async def test_stop_works_after_reload_and_keeps_answer(chromium: Browser, tmp_path: Path):
     events = ResponsesScript().text(["One two ", "three four."]).events()
     async with (
         FakeProvider([sse([*events[:5], asyncio.Event(), *events[5:]])]) as fake,
@@ -78,7 +78,7 @@ async def test_stop_works_after_a_reload_and_what_came_stays(chromium: Browser, 
 
 
 @requirement("R143")
-async def test_a_steered_message_says_at_which_step_it_was_read(chromium: Browser, tmp_path: Path):
+async def test_steered_message_shows_step_it_was_read_at(chromium: Browser, tmp_path: Path):
     gate = asyncio.Event()
 
     @tool
@@ -102,7 +102,7 @@ async def test_a_steered_message_says_at_which_step_it_was_read(chromium: Browse
 
 
 @requirement("R143")
-async def test_a_message_that_steers_does_not_overtake_the_one_that_starts_the_run(chromium: Browser, tmp_path: Path):
+async def test_steering_message_does_not_overtake_first_message(chromium: Browser, tmp_path: Path):
     gate, is_held = asyncio.Event(), asyncio.Event()
 
     async def hold(route: Route) -> None:
@@ -136,7 +136,7 @@ async def test_a_message_that_steers_does_not_overtake_the_one_that_starts_the_r
 
 
 @requirement("R143")
-async def test_what_is_written_while_an_answer_runs_can_be_sent_after_it(chromium: Browser, tmp_path: Path):
+async def test_message_written_during_answer_can_be_sent_after_it(chromium: Browser, tmp_path: Path):
     gate = asyncio.Event()
     async with (
         page_server({"main": scripted([slow("One two.", gate), echo])}, tmp_path) as (_, origin),
@@ -159,7 +159,7 @@ async def test_what_is_written_while_an_answer_runs_can_be_sent_after_it(chromiu
 
 
 @requirement("R143")
-async def test_editing_and_retrying_branch_and_nothing_is_lost(chromium: Browser, tmp_path: Path):
+async def test_edit_and_retry_create_branches_without_loss(chromium: Browser, tmp_path: Path):
     async with page_server({"main": scripted(echo)}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "First")
         await is_over(page)
@@ -205,7 +205,7 @@ ATTACHMENT_IS_STORED = """async () => {
 
 
 @requirement("R143")
-async def test_a_draft_with_an_attachment_survives_a_reload_and_is_sent(chromium: Browser, tmp_path: Path):
+async def test_draft_with_attachment_survives_reload_and_is_sent(chromium: Browser, tmp_path: Path):
     model = ScriptedModel(lambda _: "Seen.")
     async with page_server({"main": Agent(model)}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await composer(page).fill("What is this?")
@@ -244,7 +244,7 @@ async def test_a_draft_with_an_attachment_survives_a_reload_and_is_sent(chromium
 
 
 @requirement("R143")
-async def test_conversations_are_found_by_what_was_said_and_can_be_deleted(chromium: Browser, tmp_path: Path):
+async def test_conversations_can_be_searched_and_deleted(chromium: Browser, tmp_path: Path):
     async with page_server({"main": scripted(echo)}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         rows = page.locator(".rail-row")
         for text in ("About trains", "About ships"):
@@ -267,7 +267,7 @@ async def test_conversations_are_found_by_what_was_said_and_can_be_deleted(chrom
 
 
 @requirement("R143")
-async def test_the_view_stays_where_the_reader_scrolled_and_follows_again_on_request(chromium: Browser, tmp_path: Path):
+async def test_view_keeps_scroll_position_and_follows_on_request(chromium: Browser, tmp_path: Path):
     first, second = asyncio.Event(), asyncio.Event()
     reply = slow(f"{LONG}\n\n{LONG}\n\nThe end.", first, second)
     async with page_server({"main": scripted([reply])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
@@ -289,7 +289,7 @@ async def test_the_view_stays_where_the_reader_scrolled_and_follows_again_on_req
 
 
 @requirement("R143")
-async def test_the_model_of_a_conversation_is_kept_and_a_change_is_announced(chromium: Browser, tmp_path: Path):
+async def test_conversation_keeps_model_and_announces_change(chromium: Browser, tmp_path: Path):
     async with (
         FakeProvider([sse(ResponsesScript().text("Hello from afar.").events())]) as fake,
         page_server({"near": scripted(echo), "far": agent_of(fake)}, tmp_path) as (_, origin),
@@ -308,7 +308,7 @@ async def test_the_model_of_a_conversation_is_kept_and_a_change_is_announced(chr
 
 
 @requirement("R143")
-async def test_an_example_and_another_try_go_to_the_model_that_is_chosen(chromium: Browser, tmp_path: Path):
+async def test_examples_and_retries_use_selected_model(chromium: Browser, tmp_path: Path):
     agents = {"main": scripted(lambda _: "From main."), "other": scripted(lambda _: "From other.")}
     async with page_server(agents, tmp_path) as (_, origin), tab(chromium, origin) as page:
         model = page.get_by_role("combobox", name="Model")
@@ -323,9 +323,7 @@ async def test_an_example_and_another_try_go_to_the_model_that_is_chosen(chromiu
 
 
 @requirement("R143")
-async def test_a_steering_message_that_does_not_reach_the_server_is_back_in_the_field(
-    chromium: Browser, tmp_path: Path
-):
+async def test_undelivered_steering_message_returns_to_field(chromium: Browser, tmp_path: Path):
     gate = asyncio.Event()
     model = scripted([slow("One two three four.", gate)])
     async with page_server({"main": model}, tmp_path) as (_, origin), tab(chromium, origin) as page:
@@ -343,7 +341,7 @@ async def test_a_steering_message_that_does_not_reach_the_server_is_back_in_the_
 
 
 @requirement("R143")
-async def test_a_conversation_that_cannot_be_read_says_why_and_can_be_tried_again(chromium: Browser, tmp_path: Path):
+async def test_unreadable_conversation_says_why_and_can_be_retried(chromium: Browser, tmp_path: Path):
     async with page_server({"main": scripted(["Here."])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Hello.")
         await is_over(page)
@@ -361,7 +359,7 @@ async def test_a_conversation_that_cannot_be_read_says_why_and_can_be_tried_agai
 
 
 @requirement("R143")
-async def test_on_a_touch_screen_every_button_that_can_be_hit_is_seen(chromium: Browser, tmp_path: Path):
+async def test_touch_screen_shows_every_reachable_button(chromium: Browser, tmp_path: Path):
     async with (
         page_server({"main": scripted(["Here."])}, tmp_path) as (_, origin),
         tab(chromium, origin, width=390, is_mobile=True) as page,
@@ -378,7 +376,7 @@ async def test_on_a_touch_screen_every_button_that_can_be_hit_is_seen(chromium: 
 
 
 @requirement("R143")
-async def test_files_that_are_too_large_together_are_kept_with_words_for_it(chromium: Browser, tmp_path: Path):
+async def test_files_too_large_together_are_kept_with_message(chromium: Browser, tmp_path: Path):
     async with page_server({"main": scripted(["Here."])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         error = {"error": {"message": "the body is larger than 67108864 bytes"}}
         await page.route("**/api/chat", lambda route: route.fulfill(status=413, json=error))
@@ -392,9 +390,7 @@ async def test_files_that_are_too_large_together_are_kept_with_words_for_it(chro
 
 
 @requirement("R143")
-async def test_a_message_that_the_run_has_not_read_yet_is_seen_after_a_reload_and_in_another_window(
-    chromium: Browser, tmp_path: Path
-):
+async def test_unread_message_is_shown_after_reload_and_in_other_tab(chromium: Browser, tmp_path: Path):
     gate = asyncio.Event()
 
     @tool
@@ -427,9 +423,7 @@ async def test_a_message_that_the_run_has_not_read_yet_is_seen_after_a_reload_an
 
 @requirement("R143")
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "ended"])
-async def test_another_window_stops_showing_a_deleted_conversation(
-    chromium: Browser, tmp_path: Path, *, is_running: bool
-):
+async def test_other_window_stops_showing_deleted_conversation(chromium: Browser, tmp_path: Path, *, is_running: bool):
     gate = asyncio.Event()
     if not is_running:
         gate.set()

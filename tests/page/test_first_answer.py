@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @requirement("R143")
-async def test_an_example_is_answered_without_a_key(chromium: Browser, tmp_path: Path):
+async def test_example_is_answered_without_key(chromium: Browser, tmp_path: Path):
     keys = ("_API_KEY", "_TOKEN")
     environment = {name: value for name, value in os.environ.items() if not name.endswith(keys)}
     environment["XDG_DATA_HOME"] = str(tmp_path / "data")

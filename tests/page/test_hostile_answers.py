@@ -70,7 +70,7 @@ async def test_hostile_markdown_links_and_images_are_text(chromium: Browser, tmp
 
 
 @requirement("F45")
-async def test_text_that_would_freeze_a_parser_is_shown_in_time(chromium: Browser, tmp_path: Path):
+async def test_parser_bombs_are_shown_in_time(chromium: Browser, tmp_path: Path):
     async with page_server({"main": scripted([DEEP])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Freeze.")
         await is_over(page)
@@ -79,7 +79,7 @@ async def test_text_that_would_freeze_a_parser_is_shown_in_time(chromium: Browse
 
 
 @requirement("F45", "R144")
-async def test_hostile_calls_sources_and_reasoning_are_text_too(chromium: Browser, tmp_path: Path):
+async def test_hostile_calls_sources_and_reasoning_are_text(chromium: Browser, tmp_path: Path):
     attack = "<img src=x onerror=hacked=1>"
 
     @tool

@@ -59,7 +59,7 @@ async def test_folders_are_added_searched_updated_and_removed(chromium: Browser,
 
 
 @requirement("R143")
-async def test_without_folders_or_with_several_tokens_the_panel_says_why(chromium: Browser, tmp_path: Path, docs: Path):
+async def test_panel_explains_missing_folders_and_several_tokens(chromium: Browser, tmp_path: Path, docs: Path):
     async with (
         page_server({"main": scripted([])}, tmp_path) as (_, origin),
         tab(chromium, origin, "/settings/indexes") as page,
@@ -85,7 +85,7 @@ async def test_quotes_of_files_are_marked_as_found_or_not(chromium: Browser, tmp
 
 
 @requirement("R143")
-async def test_models_and_the_picker_show_tools_that_run_here_and_by_others(
+async def test_models_and_picker_show_local_and_delegated_tools(
     chromium: Browser, tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

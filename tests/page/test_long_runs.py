@@ -85,7 +85,7 @@ def longest_task_ms(trace: bytes) -> float:
 
 
 @requirement("R143")
-async def test_five_thousand_parts_stream_without_long_frames_and_open_again(
+async def test_five_thousand_parts_stream_without_long_frames(
     chromium: Browser, tmp_path: Path, record_property: Callable[[str, object], None]
 ):
     gate = asyncio.Event()

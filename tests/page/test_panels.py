@@ -46,7 +46,7 @@ async def saved(page: Page, label: str, command: str) -> None:
 
 
 @requirement("R143", "R113")
-async def test_servers_are_added_tested_and_saved_to_the_shared_file(chromium: Browser, tmp_path: Path):
+async def test_servers_are_added_tested_and_saved_to_shared_file(chromium: Browser, tmp_path: Path):
     (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"comment": "stays", "mcpServers": {}}))
@@ -88,7 +88,7 @@ async def test_servers_are_added_tested_and_saved_to_the_shared_file(chromium: B
 
 
 @requirement("R143", "F41")
-async def test_a_tool_that_its_server_has_changed_is_shown_as_a_diff_and_accepted(chromium: Browser, tmp_path: Path):
+async def test_changed_tool_is_shown_as_diff_and_accepted(chromium: Browser, tmp_path: Path):
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps(TOOLS))
     file = tmp_path / "mcp.json"
@@ -119,7 +119,7 @@ async def test_a_tool_that_its_server_has_changed_is_shown_as_a_diff_and_accepte
 
 
 @requirement("R143")
-async def test_models_and_keys_are_described_and_a_key_is_tested_but_never_taken(
+async def test_models_and_keys_are_described_and_key_can_be_tested(
     chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -147,7 +147,7 @@ async def test_models_and_keys_are_described_and_a_key_is_tested_but_never_taken
 
 
 @requirement("R143", "R160")
-async def test_runs_of_all_servers_are_listed_with_their_driver_and_can_be_stopped(chromium: Browser, tmp_path: Path):
+async def test_runs_of_all_servers_are_listed_and_can_be_stopped(chromium: Browser, tmp_path: Path):
     gate = asyncio.Event()
     events = ResponsesScript().text(["One, ", "two."]).events()
     async with FakeProvider([sse([*events[:6], gate, *events[6:]])]) as fake:
@@ -171,7 +171,7 @@ async def test_runs_of_all_servers_are_listed_with_their_driver_and_can_be_stopp
 
 
 @requirement("R143")
-async def test_a_card_leads_to_its_records_and_the_raw_event_stands_beside_the_part(chromium: Browser, tmp_path: Path):
+async def test_card_links_to_records_with_raw_event_beside_part(chromium: Browser, tmp_path: Path):
     replies, _ = stopped("web_search")
     async with (
         FakeProvider(replies) as fake,
@@ -206,7 +206,7 @@ async def test_a_card_leads_to_its_records_and_the_raw_event_stands_beside_the_p
 
 
 @requirement("R143")
-async def test_the_timeline_compresses_waits_and_shows_the_raw_event_beside_the_part(chromium: Browser, tmp_path: Path):
+async def test_timeline_compresses_waits_and_shows_raw_events(chromium: Browser, tmp_path: Path):
     @tool(approval="ask")
     def book(seats: int) -> str:
         """Books seats."""
@@ -271,7 +271,7 @@ async def test_panels_are_read_only_for_other_tokens(
 
 
 @requirement("R143")
-async def test_view_opens_a_recording_in_the_timeline(chromium: Browser, tmp_path: Path):
+async def test_view_opens_recording_in_timeline(chromium: Browser, tmp_path: Path):
     process = await warm.start(*COMMAND, "view", DEMO / "code_run.json", "--no-browser", cwd=tmp_path, stdout=PIPE)
     try:
         assert process.stdout is not None
@@ -299,7 +299,7 @@ async def test_view_opens_a_recording_in_the_timeline(chromium: Browser, tmp_pat
 
 
 @requirement("R143")
-async def test_a_file_of_parts_is_opened_in_the_page(chromium: Browser, tmp_path: Path):
+async def test_parts_file_opens_in_web_ui(chromium: Browser, tmp_path: Path):
     parts = [
         {"type": "stream-start", "warnings": []},
         {"type": "text-start", "id": "t"},
@@ -317,7 +317,7 @@ async def test_a_file_of_parts_is_opened_in_the_page(chromium: Browser, tmp_path
 
 
 @requirement("R143")
-async def test_a_sign_in_happens_in_another_tab_and_the_panel_tests_again_by_itself(chromium: Browser, tmp_path: Path):
+async def test_sign_in_in_other_tab_retests_server_automatically(chromium: Browser, tmp_path: Path):
     file = tmp_path / "mcp.json"
     async with SignInServer().running() as remote:
         file.write_text(json.dumps({"mcpServers": {"docs": {"url": remote.url}}}))

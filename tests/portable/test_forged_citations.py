@@ -159,7 +159,7 @@ async def test_passages_survive_resumed_run(search: WebSearch):
 
 
 @requirement("F54")
-async def test_subagent_passages_are_its_own(search: WebSearch):
+async def test_subagent_passages_are_separate(search: WebSearch):
     expert = Agent(ScriptedModel([SEARCH, f"{HONEST} [cite:1]."]), server_side_tools=[search])
     model = ScriptedModel([tool_call("expert", task="x"), SEARCH, f"{HONEST} [cite:1]. {LIE} [cite:2]."])
     agent = Agent(model, tools=[expert.as_tool("expert", "Knows.")], server_side_tools=[search])

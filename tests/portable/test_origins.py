@@ -316,7 +316,7 @@ async def test_question_about_url_survives_state_as_json():
 
 @requirement("F49")
 @pytest.mark.parametrize(("approval", "expected"), [("ask", "approval"), ("deny", "stop")])
-async def test_delegated_fetch_is_guarded_too(monkeypatch: pytest.MonkeyPatch, approval: Any, expected: str):
+async def test_delegated_fetch_is_guarded(monkeypatch: pytest.MonkeyPatch, approval: Any, expected: str):
     pages = MessagesScript().web_fetch(SECRET, "hello").text("It says hello.")
     async with FakeProvider([pages.reply()]) as fake:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "k")

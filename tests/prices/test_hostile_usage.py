@@ -49,9 +49,7 @@ USAGES = st.builds(
 
 @pytest.mark.parametrize("name", MODELS)
 @given(usage=USAGES, metadata=OBJECTS, runs=st.lists(OBJECTS, max_size=2))
-def test_a_cost_is_a_sensible_number_or_unknown(
-    name: str, usage: Usage, metadata: dict[str, Any], runs: list[Any]
-) -> None:
+def test_cost_is_finite_or_unknown(name: str, usage: Usage, metadata: dict[str, Any], runs: list[Any]) -> None:
     outcome = StepOutcome(summaries={"code_interpreter": runs})
     found = pricing_for(MODELS[name], PRICES).priced(Finish("stop", usage, None, metadata, outcome=outcome))
     assert (found.cost is None) == bool(found.unpriced)

@@ -120,7 +120,7 @@ def priced(model: str, finish: Finish, prices: dict[str, Price] | None = None) -
         ),
     ],
 )
-def test_the_cost_of_a_recorded_response_is_what_its_provider_bills(
+def test_cost_of_recorded_response_matches_billing(
     recordings: Path, file: str, exchange: int, model: str, dollars: float
 ) -> None:
     usage = priced(model, finish_in(recordings / file, exchange))
@@ -128,7 +128,7 @@ def test_the_cost_of_a_recorded_response_is_what_its_provider_bills(
     assert usage.cost == pytest.approx(dollars, rel=1e-12)
 
 
-def test_an_image_whose_model_no_response_names_has_no_known_price_until_the_user_sets_a_fee(recordings: Path) -> None:
+def test_image_of_unnamed_model_is_unpriced_without_user_fee(recordings: Path) -> None:
     finish = finish_in(recordings / "openai-responses" / "v-openai-image-generation-tool.1-stream.json")
     usage = priced("openai-responses:gpt-5", finish)
     assert (usage.cost, usage.unpriced) == (None, ("openai-responses:gpt-5: image_generation",))
@@ -144,7 +144,7 @@ def anthropic(model: str = "claude-opus-5", **usage: Any) -> Usage:
     return priced(f"anthropic:{model}", Finish("stop", Usage(InputUsage(100, 100), OutputUsage(10, 10), {}, raw)))
 
 
-def test_writing_to_the_cache_of_anthropic_costs_more_for_an_hour_than_for_five_minutes() -> None:
+def test_anthropic_hour_cache_costs_more_than_five_minutes() -> None:
     usage = anthropic(
         cache_creation_input_tokens=3000,
         cache_read_input_tokens=500,
@@ -167,7 +167,7 @@ def test_writing_to_the_cache_of_anthropic_costs_more_for_an_hour_than_for_five_
         ({"inference_geo": "us", "speed": "fast"}, 2.2),
     ],
 )
-def test_modes_of_anthropic_multiply_the_rates(mode: dict[str, str], factor: float) -> None:
+def test_anthropic_modes_multiply_rates(mode: dict[str, str], factor: float) -> None:
     assert anthropic(**mode).cost == pytest.approx((100 * 5 + 10 * 25) * factor / MILLION, rel=1e-12)
 
 
@@ -180,12 +180,12 @@ def test_modes_of_anthropic_multiply_the_rates(mode: dict[str, str], factor: flo
         ({"iterations": [{"type": "advisor_message", "model": "claude-unheard-of"}]}, "anthropic:claude-unheard-of"),
     ],
 )
-def test_what_has_no_known_price_is_named_and_costs_nothing_certain(usage: dict[str, Any], unpriced: str) -> None:
+def test_unpriced_usage_is_named_and_cost_unknown(usage: dict[str, Any], unpriced: str) -> None:
     found = anthropic(**usage)
     assert (found.cost, found.unpriced) == (None, (unpriced,))
 
 
-def test_searches_that_anthropic_did_not_count_are_not_billed() -> None:
+def test_searches_not_counted_by_anthropic_are_not_billed() -> None:
     raw = {"input_tokens": 100, "output_tokens": 10, "server_tool_use": {"web_search_requests": 0}}
     usage = Usage(InputUsage(100, 100), OutputUsage(10, 10), {"web_search": 1}, raw)
     assert priced("anthropic:claude-opus-5", Finish("stop", usage)).cost == pytest.approx(0.00075, rel=1e-12)
@@ -196,7 +196,7 @@ def openai(model: str, finish: dict[str, Any] | None = None, **usage: Any) -> Us
     return priced(f"openai-responses:{model}", Finish("stop", Usage(raw=raw, **usage), None, **(finish or {})))
 
 
-def test_service_tiers_of_openai_have_their_own_rates() -> None:
+def test_openai_service_tiers_have_their_own_rates() -> None:
     tokens = {"input": InputUsage(1000, 600, 400), "output": OutputUsage(100, 40, 60)}
     costs = {
         tier: openai("gpt-5.4", {"metadata": {"service_tier": tier}}, **tokens).cost
@@ -210,28 +210,28 @@ def test_service_tiers_of_openai_have_their_own_rates() -> None:
     assert (scale.cost, len(scale.unpriced)) == (None, 1)
 
 
-def test_a_long_request_costs_the_long_rates_for_all_of_its_tokens() -> None:
+def test_long_request_uses_long_rates_for_all_tokens() -> None:
     at_limit = openai("gpt-5.4", input=InputUsage(272_000, 272_000), output=OutputUsage(10, 10))
     assert at_limit.cost == pytest.approx((272_000 * 2.5 + 10 * 15) / MILLION, rel=1e-12)
     above = openai("gpt-5.4", input=InputUsage(272_001, 72_001, 200_000), output=OutputUsage(10, 10))
     assert above.cost == pytest.approx((72_001 * 5 + 200_000 * 0.5 + 10 * 22.5) / MILLION, rel=1e-12)
 
 
-def test_the_providers_own_count_of_billable_searches_takes_precedence() -> None:
+def test_provider_count_of_billable_searches_takes_precedence() -> None:
     facts = {"metadata": {"tool_usage": {"web_search": {"num_requests": 1}}}}
     tokens: dict[str, Any] = {"input": InputUsage(1, 1), "server_tool_use": {"web_search": 3}}
     assert openai("gpt-5", facts, **tokens).cost == pytest.approx(1.25 / MILLION + 0.01, rel=1e-12)
     assert openai("gpt-5", **tokens).cost == pytest.approx(1.25 / MILLION + 0.03, rel=1e-12)
 
 
-def test_input_that_openai_keeps_for_12_hours_has_no_known_price() -> None:
+def test_openai_12_hour_cache_input_is_unpriced() -> None:
     raw = {"input_tokens_details": {"cache_write_tokens_details": {"ttl_12h_tokens": 5, "ttl_30m_tokens": 0}}}
     usage = openai("gpt-5.6", raw=raw, input=InputUsage(10, 5, 0, 5))
     assert usage.cost is None
     assert usage.unpriced == ("gpt-5.6: input cached for 12 hours",)
 
 
-def test_a_container_is_paid_once_however_many_steps_use_it() -> None:
+def test_container_is_billed_once_for_all_steps() -> None:
     pricing = pricing_for(Agent("openai-responses:gpt-5", api_key="k").model, {})
 
     def cost(*containers: str) -> float:
@@ -244,7 +244,7 @@ def test_a_container_is_paid_once_however_many_steps_use_it() -> None:
     assert [cost("a"), cost("a", "b"), cost("a"), cost()] == [0.03, 0.03, 0.0, 0.0]
 
 
-def test_audio_of_chat_completions_has_its_own_rates() -> None:
+def test_chat_completions_audio_has_its_own_rates() -> None:
     raw = {
         "prompt_tokens": 100,
         "prompt_tokens_details": {"audio_tokens": 60},
@@ -264,7 +264,7 @@ def gemini(model: str, usage: Usage, **raw: Any) -> Usage:
     return priced(f"google:{model}", Finish("stop", Usage(usage.input, usage.output, usage.server_tool_use, raw)))
 
 
-def test_gemini_bills_audio_apart_also_if_it_was_cached() -> None:
+def test_gemini_bills_audio_separately_even_when_cached() -> None:
     usage = gemini(
         "gemini-2.5-flash",
         Usage(InputUsage(1000, 700, 300), OutputUsage(50, 20, 30)),
@@ -286,18 +286,18 @@ def test_gemini_bills_audio_apart_also_if_it_was_cached() -> None:
         ({"trafficType": "PROVISIONED_THROUGHPUT"}, None),
     ],
 )
-def test_service_tiers_of_gemini_have_their_own_rates(raw: dict[str, str], rate: float | None) -> None:
+def test_gemini_service_tiers_have_their_own_rates(raw: dict[str, str], rate: float | None) -> None:
     usage = gemini("gemini-2.5-flash", Usage(InputUsage(1000, 1000)), promptTokenCount=1000, **raw)
     assert usage.cost == (None if rate is None else pytest.approx(rate / 1000, rel=1e-12))
 
 
-def test_gemini_3_bills_each_query_and_gemini_2_each_grounded_prompt() -> None:
+def test_gemini_3_bills_queries_and_gemini_2_grounded_prompts() -> None:
     usage = Usage(InputUsage(), OutputUsage(), {"google_search": 3})
     assert gemini("gemini-2.5-flash", usage).cost == pytest.approx(0.035)
     assert gemini("gemini-3.5-flash", usage).cost == pytest.approx(3 * 0.014)
 
 
-def test_a_dated_name_has_the_price_of_its_model_unless_it_has_its_own() -> None:
+def test_dated_model_name_falls_back_to_undated_price() -> None:
     table = price_table()
     assert table.find("openai", "gpt-6-sol-2026-10-01") == table.find("openai", "gpt-6-sol")
     own, plain = table.find("openai", "gpt-4o-2024-05-13"), table.find("openai", "gpt-4o")
@@ -307,7 +307,7 @@ def test_a_dated_name_has_the_price_of_its_model_unless_it_has_its_own() -> None
     assert table.find("openai", "gpt-4o-20") is None
 
 
-def test_prices_of_the_user_come_before_those_of_the_table_and_reach_any_provider() -> None:
+def test_user_prices_override_table_for_any_provider() -> None:
     usage = Usage(InputUsage(1000, 1000), OutputUsage(100, 100), raw={"prompt_tokens": 1000})
     own = {"openai:gpt-5": Price(input=1, output=1), "groq:llama-4": Price(input=2, output=3)}
     assert priced("openai:gpt-5", Finish("stop", usage), own).cost == 0.0011
@@ -315,12 +315,12 @@ def test_prices_of_the_user_come_before_those_of_the_table_and_reach_any_provide
     assert priced("groq:gpt-5", Finish("stop", usage)).unpriced == ("groq:gpt-5",)
 
 
-def test_a_response_without_usage_has_an_unknown_cost_and_never_none_at_all() -> None:
+def test_response_without_usage_has_unknown_cost() -> None:
     usage = priced("openai:gpt-5", Finish("stop", Usage()))
     assert (usage.cost, usage.unpriced) == (None, (UNREPORTED,))
 
 
-def test_a_sum_is_known_only_if_all_of_it_is() -> None:
+def test_sum_is_known_only_if_every_cost_is() -> None:
     some, more = Usage(InputUsage(1, 1), cost=0.1), Usage(InputUsage(1, 1), cost=0.2)
     unknown = Usage(InputUsage(1, 1), unpriced=("a:b",))
     assert (some + more).cost == 0.3  # and not 0.30000000000000004
@@ -333,12 +333,12 @@ def test_a_sum_is_known_only_if_all_of_it_is() -> None:
 
 
 @pytest.mark.parametrize("prices", [{"gpt-5": Price(input=1)}, {"openai:gpt-5": 1.0}, ["openai:gpt-5"]])
-def test_prices_that_are_none_are_refused(prices: Any) -> None:
+def test_invalid_prices_are_refused(prices: Any) -> None:
     with pytest.raises(ConfigurationError):
         Agent("openai:gpt-5", api_key="k", prices=prices)
 
 
-def test_a_negative_price_is_refused() -> None:
+def test_negative_price_is_refused() -> None:
     with pytest.raises(ConfigurationError):
         Price(input=-1)
     with pytest.raises(ConfigurationError):
@@ -375,14 +375,14 @@ async def test_steps_and_runs_report_their_cost_in_every_form() -> None:
     assert f'"cost":{result.usage.cost!r}' in result.parts[-1].to_json()
 
 
-async def test_a_model_without_a_price_says_so_and_never_costs_nothing() -> None:
+async def test_model_without_price_has_unknown_cost() -> None:
     result = await Agent(ScriptedModel(["Hello"])).send("hi")
     assert result.usage is not None
     assert result.usage.cost is None
     assert len(result.usage.unpriced) == 1
 
 
-async def test_a_step_that_breaks_off_leaves_the_cost_of_its_run_unknown() -> None:
+async def test_broken_off_step_leaves_run_cost_unknown() -> None:
     broken = sse(responses_text("Half an answer"), cut="reset", cut_after_bytes=900)
     async with FakeProvider([*calls(1), broken]) as fake:
         agent = Agent("openai-responses:gpt-5", base_url=fake.base_url, api_key="k", tools=[look])
@@ -395,7 +395,7 @@ async def test_a_step_that_breaks_off_leaves_the_cost_of_its_run_unknown() -> No
     assert (parts[-1].reason, parts[-1].usage.cost, parts[-1].usage.unpriced) == ("error", None, (UNREPORTED,))
 
 
-def test_the_table_says_when_and_where_its_prices_were_found() -> None:
+def test_table_has_date_and_source_of_prices() -> None:
     table = price_table()
     assert isinstance(table, PriceTable)
     assert table.date.startswith("20")
@@ -403,7 +403,7 @@ def test_the_table_says_when_and_where_its_prices_were_found() -> None:
     assert {"openai", "anthropic", "google"} <= table.lists.keys()
 
 
-async def test_embeddings_have_a_cost_too() -> None:
+async def test_embeddings_have_cost() -> None:
     data = [{"index": 0, "embedding": [1.0, 0.0]}]
     reply = json_reply({"data": data, "usage": {"prompt_tokens": 1000, "total_tokens": 1000}})
     async with FakeProvider([reply]) as fake:

@@ -52,7 +52,7 @@ SOURCE: dict[str, Any] = {
 }
 
 
-def test_the_program_takes_the_facts_of_our_providers_and_nothing_else(tmp_path: Path) -> None:
+def test_price_program_extracts_only_supported_providers(tmp_path: Path) -> None:
     folder = tmp_path / "litellm"
     folder.mkdir()
     (tmp_path / "litellm-9.8.7.dist-info").mkdir()
@@ -91,7 +91,7 @@ def test_the_program_takes_the_facts_of_our_providers_and_nothing_else(tmp_path:
     msgspec.json.decode(out.read_bytes(), type=PriceTable)
 
 
-def test_every_price_of_the_table_has_an_input_rate_and_none_is_absurd() -> None:
+def test_every_table_price_has_input_rate_within_bounds() -> None:
     for models in price_table().lists.values():
         assert len(models) > 15
         for name, price in models.items():
@@ -114,7 +114,7 @@ def test_price_list_decodes_only_requested_price() -> None:
         table.find("ours", "b")
 
 
-def test_neither_an_import_nor_a_new_agent_reads_the_table() -> None:
+def test_import_and_new_agent_do_not_read_table() -> None:
     code = (
         "import sidestream, sys\n"
         "assert not any(name.startswith('sidestream.prices') for name in sys.modules)\n"

@@ -179,7 +179,7 @@ def garbage(draw: st.DrawFn) -> list[Any]:
 
 @requirement("R2", "R4", "R5", "F07", "F09")
 @given(changed(DAMAGES), st.booleans())
-def test_a_damaged_stream_is_a_legal_run_with_one_finish_whose_parts_can_be_stored(events: list[Event], store: bool):
+def test_damaged_stream_is_valid_run_of_storable_parts(events: list[Event], store: bool):
     parts = decode(events, store=store)
     assert isinstance(parts[-1], Finish)
     assert len(of(parts, Finish)) == 1
@@ -188,7 +188,7 @@ def test_a_damaged_stream_is_a_legal_run_with_one_finish_whose_parts_can_be_stor
 
 @requirement("R2", "R4", "R5", "F07")
 @given(garbage(), st.booleans())
-def test_garbage_is_a_legal_run_with_one_finish_whose_parts_can_be_stored(events: list[Any], store: bool):
+def test_garbage_is_valid_run_of_storable_parts(events: list[Any], store: bool):
     parts = decode(events, store=store)
     assert len(of(parts, Finish)) == 1
     assert [stored(part) for part in parts] == parts
@@ -196,13 +196,13 @@ def test_garbage_is_a_legal_run_with_one_finish_whose_parts_can_be_stored(events
 
 @requirement("F08")
 @given(st.lists(st.binary(max_size=30) | st.text(max_size=30).map(str.encode), max_size=10))
-def test_any_bytes_are_a_legal_run(data: list[bytes]):
+def test_any_bytes_are_valid_run(data: list[bytes]):
     assert one(decode(data), Finish).reason == "error"
 
 
 @requirement("F01", "R4")
 @given(st.data())
-def test_a_stream_that_is_cut_anywhere_is_truncated_and_calls_nothing(data: st.DataObject):
+def test_stream_cut_anywhere_is_truncated_without_partial_calls(data: st.DataObject):
     events = data.draw(streams())
     end = data.draw(st.integers(0, len(events) - 1))
     turn, parts = driven(events[:end])
@@ -230,7 +230,7 @@ def driven(events: list[Event]) -> tuple[Turn, list[StreamPart]]:
 
 @requirement("F13")
 @given(changed(LOSSES))
-def test_no_call_is_ever_made_with_half_of_its_input(events: list[Event]):
+def test_no_call_is_made_with_partial_input(events: list[Event]):
     inputs = {kind: [call.input for call in of(decode(stream(EVERY_ITEM[kind])), ToolCall)] for kind in EVERY_ITEM}
     whole = [value for values in inputs.values() for value in values]
     for call in of(decode(events), ToolCall):
@@ -239,7 +239,7 @@ def test_no_call_is_ever_made_with_half_of_its_input(events: list[Event]):
 
 @requirement("F18")
 @given(st.data())
-def test_items_side_by_side_leave_what_they_leave_one_after_the_other(data: st.DataObject):
+def test_interleaved_items_match_sequential_items(data: st.DataObject):
     items = data.draw(groups())
     apart, mixed = decode(stream(*items)), decode(stream(data.draw(merged(items))))
     assert leftovers(mixed) == leftovers(apart)
@@ -262,7 +262,7 @@ def leftovers(parts: list[StreamPart]) -> dict[str, Any]:
 
 @requirement("R6")
 @given(changed(DAMAGES))
-def test_a_part_never_changes_after_it_was_emitted(events: list[Event]):
+def test_part_never_changes_after_it_was_emitted(events: list[Event]):
     decoder = ResponsesDecoder(ResponsesContext())
     emitted: list[tuple[StreamPart, bytes]] = []
     for sent in [*events, event("completed", response=response())]:

@@ -267,7 +267,7 @@ def foreign(api: str, body: Any, given: set[str]) -> list[str]:
 @pytest.mark.parametrize("api", APIS)
 @settings(max_examples=30)
 @given(data=st.data(), random=st.randoms(use_true_random=False))
-def test_a_request_refers_only_to_ids_that_its_server_gave(api: str, data: st.DataObject, random: Random) -> None:
+def test_request_refers_only_to_ids_of_its_server(api: str, data: st.DataObject, random: Random) -> None:
     own = [answer for answer in answers() if of(answer.api) == api]
     count = data.draw(st.integers(1, 4))
     chosen = data.draw(st.lists(st.sampled_from(own) | st.sampled_from(answers()), min_size=count, max_size=count))
@@ -303,7 +303,7 @@ def test_a_request_refers_only_to_ids_that_its_server_gave(api: str, data: st.Da
         ("openai-responses", "v-programmatic-tool-calling.3-stream#0"),
     ],
 )
-def test_what_a_missing_program_called_or_answered_does_not_refer_to_it(api: str, name: str, recordings: Path) -> None:
+def test_calls_and_results_of_missing_program_do_not_name_it(api: str, name: str, recordings: Path) -> None:
     chosen = [answer for answer in answers() if (answer.api, answer.name) == (api, name)]
     talk = converse(Random(0), chosen, [""], is_logged=False, store=False)
     encoded = model_at(api).encode(ModelRequest(messages=(*talk.messages, NEXT), tools=(TOOL,)))

@@ -33,15 +33,13 @@ def events_of(parts: list[StreamPart], dialect: Dialect) -> list[Any]:
 
 @requirement("R140")
 @given(streams() | changed(DAMAGES), dialects)
-def test_any_stream_of_a_provider_is_a_legal_stream_of_the_server(events: list[Event], dialect: Dialect):
+def test_any_provider_stream_is_valid_server_stream(events: list[Event], dialect: Dialect):
     check_events(events_of(run_of(events), dialect), dialect, typed=False, corrections=None)
 
 
 @requirement("R140", "R142")
 @given(streams(), dialects, st.data())
-def test_a_run_that_is_left_anywhere_and_resumed_is_a_legal_stream(
-    events: list[Event], dialect: Dialect, data: st.DataObject
-):
+def test_run_left_anywhere_and_resumed_is_valid_stream(events: list[Event], dialect: Dialect, data: st.DataObject):
     parts = run_of(events)
     left = data.draw(st.integers(2, len(parts) - 2))
     encoder = ResponsesEncoder(HEAD, dialect=dialect, functions=None)

@@ -63,7 +63,7 @@ def test_messages_survive_json(history: list[ChatMessage]):
 
 @requirement("R80")
 @given(messages)
-def test_messages_survive_being_packed_into_a_row(message: ChatMessage):
+def test_messages_survive_packing_into_row(message: ChatMessage):
     body, blobs = pack(MessageAdded(message))
     row = Row(seq=1, time=0.0, run="", kind="message", body=body, blobs=tuple(blobs))
     assert unpack(row, blobs.__getitem__).body == MessageAdded(message)
@@ -292,10 +292,10 @@ def share_of_profile(share: float) -> settings:
 
 
 @requirement("R80", "F32")
-def test_a_sqlite_store_behaves_as_a_dict_of_lists():
+def test_sqlite_store_behaves_like_dict_of_lists():
     run_state_machine_as_test(SqliteMachine, settings=share_of_profile(0.3))
 
 
 @requirement("R80")
-def test_a_postgresql_store_behaves_as_a_dict_of_lists(postgres_server: Server):
+def test_postgresql_store_behaves_like_dict_of_lists(postgres_server: Server):
     run_state_machine_as_test(machine_on(postgres_server), settings=share_of_profile(0.05))

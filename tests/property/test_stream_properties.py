@@ -58,7 +58,7 @@ def mutant(random: Random, exchange: Exchange, ways: list[str]) -> Exchange:
 @every_api
 @settings(max_examples=20)
 @given(sizes=SIZES)
-async def test_bytes_that_come_in_any_chunks_give_the_same_parts(api: str, sizes: list[int]) -> None:
+async def test_parts_do_not_depend_on_chunking(api: str, sizes: list[int]) -> None:
     judged = await judge(ANSWERS[api], sizes)
     assert judged.errors == []
 
@@ -67,7 +67,7 @@ async def test_bytes_that_come_in_any_chunks_give_the_same_parts(api: str, sizes
 @every_api
 @settings(max_examples=20)
 @given(random=randoms, ways=WAYS, sizes=SIZES)
-async def test_mutated_events_are_a_legal_run(api: str, random: Random, ways: list[str], sizes: list[int]) -> None:
+async def test_mutated_events_are_valid_run(api: str, random: Random, ways: list[str], sizes: list[int]) -> None:
     one_end(await judge(mutant(random, ANSWERS[api], ways), sizes))
 
 
@@ -75,7 +75,7 @@ async def test_mutated_events_are_a_legal_run(api: str, random: Random, ways: li
 @every_api
 @settings(max_examples=20)
 @given(random=randoms, sizes=SIZES)
-async def test_mutated_bytes_are_a_legal_run(api: str, random: Random, sizes: list[int]) -> None:
+async def test_mutated_bytes_are_valid_run(api: str, random: Random, sizes: list[int]) -> None:
     exchange = ANSWERS[api]
     one_end(await judge(with_body(exchange, mangled(random, exchange.body_bytes())), sizes))
 
@@ -84,7 +84,7 @@ async def test_mutated_bytes_are_a_legal_run(api: str, random: Random, sizes: li
 @every_api
 @settings(max_examples=20)
 @given(made=st.lists(JSON, min_size=1, max_size=4), data=st.data())
-async def test_any_json_among_the_events_is_a_legal_run(api: str, made: list[Any], data: st.DataObject) -> None:
+async def test_any_json_among_events_is_valid_run(api: str, made: list[Any], data: st.DataObject) -> None:
     events = events_of(ANSWERS[api])
     place = data.draw(st.integers(0, len(events)))
     sent = [json.dumps(value).encode() for value in made]
@@ -93,7 +93,7 @@ async def test_any_json_among_the_events_is_a_legal_run(api: str, made: list[Any
 
 @requirement("F01")
 @every_api
-async def test_a_cut_after_any_event_is_exactly_one_error_and_one_finish(api: str) -> None:
+async def test_cut_after_any_event_is_one_error_and_one_finish(api: str) -> None:
     events = events_of(ANSWERS[api])
     whole = await complete_from(api)
     assert whole >= len(events) - 2, "the answer is complete long before its end"
@@ -107,9 +107,7 @@ async def test_a_cut_after_any_event_is_exactly_one_error_and_one_finish(api: st
 @every_api
 @settings(max_examples=20)
 @given(data=st.data(), sizes=SIZES)
-async def test_a_cut_after_any_byte_is_exactly_one_error_and_one_finish(
-    api: str, data: st.DataObject, sizes: list[int]
-) -> None:
+async def test_cut_after_any_byte_is_one_error_and_one_finish(api: str, data: st.DataObject, sizes: list[int]) -> None:
     body = ANSWERS[api].body_bytes()
     begun = with_body(ANSWERS[api], body[: data.draw(st.integers(0, len(body)))])
     judged = await judge(begun, sizes)
@@ -122,7 +120,7 @@ async def test_a_cut_after_any_byte_is_exactly_one_error_and_one_finish(
 @every_api
 @settings(max_examples=10)
 @given(random=randoms, ways=WAYS)
-async def test_a_mutated_answer_is_stored_as_it_was_received(api: str, random: Random, ways: list[str]) -> None:
+async def test_mutated_answer_is_stored_as_received(api: str, random: Random, ways: list[str]) -> None:
     answers = (mutant(random, ANSWERS[api], ways), *[closing(api)] * 3)
     agent = Agent(MODELS[api], api_key="k", transport=ReplayTransport(Recording(answers)), limits=Limits(max_steps=3))
     with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +140,7 @@ async def test_a_mutated_answer_is_stored_as_it_was_received(api: str, random: R
 @requirement("F57")
 @every_api
 @pytest.mark.parametrize("lie", sorted(LIES))
-async def test_lie_comes_out_as_the_truth_or_an_error(api: str, lie: str) -> None:
+async def test_lying_stream_gives_truth_or_error(api: str, lie: str) -> None:
     other = with_body(closing(api), closing(api).body_bytes().replace(b"The end.", b"Another end."))
     told_of = [await told(Random(f"{lie}/{seed}"), lie, ANSWERS[api], [other]) for seed in range(40)]
     assert any(told_of) or (lie, api) in UNTOLD
@@ -159,7 +157,7 @@ UNTOLD = {
 """Lies that an API cannot tell."""
 
 
-async def test_wrong_answers_are_not_taken_for_the_truth() -> None:
+async def test_oracle_rejects_wrong_answers() -> None:
     clean = await judge(closing("openai-chat"))
     events = [event for event in events_of(closing("openai-chat")) if b"end." not in event]
     wrong = await judge(with_events(closing("openai-chat"), events))
@@ -172,7 +170,7 @@ async def test_wrong_answers_are_not_taken_for_the_truth() -> None:
 @pytest.mark.parametrize(
     "api", ["anthropic", "google", "google-interactions", "open-responses", "openai-chat", "openai-responses"]
 )
-async def test_recorded_answers_that_lie_are_true_or_an_error(api: str, recordings: Path) -> None:
+async def test_lying_recordings_give_truth_or_error(api: str, recordings: Path) -> None:
     answers = [*recorded(recordings)[api].values()]
     for number, exchange in enumerate(answers):
         random = Random(number)
@@ -183,7 +181,7 @@ async def test_recorded_answers_that_lie_are_true_or_an_error(api: str, recordin
 @pytest.mark.parametrize(
     "api", ["anthropic", "google", "google-interactions", "open-responses", "openai-chat", "openai-responses"]
 )
-async def test_every_recording_is_a_legal_run_in_odd_chunks_and_after_each_mutation(api: str, recordings: Path) -> None:
+async def test_every_recording_is_valid_in_odd_chunks_and_mutated(api: str, recordings: Path) -> None:
     answers = recorded(recordings)[api]
     for number, (name, exchange) in enumerate(answers.items()):
         random = Random(name)

@@ -63,11 +63,11 @@ def check_pages(parts: list[StreamPart]) -> None:
 
 @requirement("R141", "F07", "F09")
 @given(changed(DAMAGES), st.booleans())
-def test_a_damaged_stream_is_legal_for_pages(events: list[Event], store: bool):
+def test_damaged_stream_is_valid_for_web_ui(events: list[Event], store: bool):
     check_pages(decode(events, store=store))
 
 
 @requirement("R141", "F07")
 @given(garbage())
-def test_garbage_is_legal_for_pages(events: list[Any]):
+def test_garbage_is_valid_for_web_ui(events: list[Any]):
     check_pages(decode(events))

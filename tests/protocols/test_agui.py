@@ -98,7 +98,7 @@ async def test_every_recording_is_valid_and_ends_once(path: Path):
 
 @requirement("R141")
 @pytest.mark.timeout(INSTALL_TIMEOUT_S)
-async def test_the_npm_client_accepts_every_recording_without_a_warning(recordings: Path):
+async def test_npm_client_accepts_every_recording_without_warnings(recordings: Path):
     async with driving("ag_ui.mjs", installed("ag-ui", CLIENT), "http://127.0.0.1") as client:
         count = 0
         for path in FILES:
@@ -119,7 +119,7 @@ def is_said(message: Json) -> bool:
 
 
 @requirement("R141")
-def test_text_reasoning_and_calls_have_their_events_and_belong_together():
+def test_text_reasoning_and_calls_are_linked_events():
     events = encoded(
         run(
             ResponseMetadata("r", "gpt-x", None, "openai"),
@@ -163,7 +163,7 @@ def test_text_reasoning_and_calls_have_their_events_and_belong_together():
 
 
 @requirement("R141")
-def test_stages_previews_files_sources_and_unknown_events_travel_beside_the_messages():
+def test_stages_files_sources_and_unknown_events_are_side_events():
     hosted = ToolCall("c2", "image_generation", "image_generation", True, input={})
     preview = ToolResult("c2", "image_generation", "image_generation", {"n": 1}, False, True, preliminary=True)
     blobs = {"0" * 64: "/api/blobs/0"}
@@ -195,7 +195,7 @@ def test_stages_previews_files_sources_and_unknown_events_travel_beside_the_mess
 
 
 @requirement("R141")
-def test_an_approval_is_an_interrupt_and_the_run_that_follows_it_begins_anew():
+def test_approval_is_interrupt_and_next_run_starts_over():
     encoder = AGUIEncoder("t1", "r1", "m1", approval_s=60)
     waits = run(CALL, ToolApprovalRequest("a1", "c1", "add", {"a": 1}), finish=Finish("approval", Usage()))
     first = checked(event for part in waits for event in encoder.feed(part, 1000.0))
@@ -215,7 +215,7 @@ def test_an_approval_is_an_interrupt_and_the_run_that_follows_it_begins_anew():
 
 
 @requirement("R141")
-def test_a_call_of_the_client_is_pending_and_one_that_was_not_made_has_a_result():
+def test_client_call_is_pending_and_unmade_call_has_result():
     external = ToolApprovalRequest("a1", "c1", "add", {"a": 1}, is_external=True)
     waits = encoded(run(CALL, external, finish=Finish("approval", Usage())))
     assert waits[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c1"]}
@@ -239,13 +239,13 @@ def test_a_call_of_the_client_is_pending_and_one_that_was_not_made_has_a_result(
     ],
     ids=["failed", "denied by a policy"],
 )
-def test_a_result_that_is_an_error_says_so(answer: ToolResult, marks: Json):
+def test_error_result_is_marked(answer: ToolResult, marks: Json):
     (result,) = of_type(encoded(run(CALL, answer)), "TOOL_CALL_RESULT")
     assert result["metadata"]["sidestream"] == marks
 
 
 @requirement("R141")
-def test_a_message_to_the_run_is_a_message_of_the_user():
+def test_steering_message_is_user_message():
     steer = Steer("s1", "applied", "Faster.")
     parts = [StreamStart(()), StepStart(0), StepFinish(0, "stop", Usage()), steer, *run()[1:]]
     events = encoded(parts)
@@ -255,7 +255,7 @@ def test_a_message_to_the_run_is_a_message_of_the_user():
 
 
 @requirement("R141")
-def test_an_error_a_stop_and_a_broken_log_end_the_run():
+def test_error_stop_and_broken_log_end_run():
     error = Error("rate-limit", "wait: key sk-0123456789abcdef", status=429)
     failed = encoded([StreamStart(()), StepStart(0), TextStart("t"), error, TextEnd("t"), Finish("error", Usage())])
     assert failed[-1]["type"] == "RUN_ERROR"
@@ -271,7 +271,7 @@ def test_an_error_a_stop_and_a_broken_log_end_the_run():
 
 
 @requirement("R141")
-def test_a_step_that_is_made_again_names_the_messages_that_it_replaces():
+def test_repeated_step_names_messages_it_replaces():
     encoder = AGUIEncoder("t1", "r1", "m1")
     parts = [StreamStart(()), StepStart(0), TextStart("t"), TextDelta("t", "One")]
     events = [event for part in parts for event in encoder.feed(part)]

@@ -96,7 +96,7 @@ TURN: list[StreamPart] = [
 
 
 @requirement("R140")
-def test_a_turn_as_a_chat_completion():
+def test_turn_encodes_as_chat_completion():
     chunks = chat_chunks(TURN, {"add"}, include_usage=True)
     whole = ChatCompletion.model_validate_json(dumps(completion(chunks)), strict=True)
     (choice,) = whole.choices
@@ -112,7 +112,7 @@ def test_a_turn_as_a_chat_completion():
 
 
 @requirement("R140")
-def test_a_turn_as_a_message():
+def test_turn_encodes_as_message():
     message = Message.model_validate_json(dumps(message_of(message_events(TURN, {"add"}))))
     thinking, text, first, second = message.content
     assert (thinking.type, thinking.thinking, thinking.signature) == ("thinking", "Hm. Yes.", "sig")  # type: ignore[union-attr]
@@ -123,7 +123,7 @@ def test_a_turn_as_a_message():
 
 
 @requirement("R181")
-def test_final_text_follows_the_text_it_replaces():
+def test_final_text_follows_replaced_text():
     source = Source("s", "url", url="https://a.example", start=0, end=5, text_id="t")
     parts = [StepStart(0), TextStart("t"), TextDelta("t", "Helo"), TextEnd("t", text="Hello."), source]
     parts += [StepFinish(0, "stop", USAGE), Finish("stop", USAGE)]
@@ -135,7 +135,7 @@ def test_final_text_follows_the_text_it_replaces():
 
 
 @requirement("R140")
-def test_texts_of_several_steps_are_paragraphs_and_calls_of_the_servers_own_tools_are_not_the_clients():
+def test_text_of_steps_is_paragraphs_without_server_tool_calls():
     parts: list[StreamPart] = [
         StepStart(0),
         TextStart("a"),
@@ -158,7 +158,7 @@ def test_texts_of_several_steps_are_paragraphs_and_calls_of_the_servers_own_tool
 
 
 @requirement("R140")
-def test_citations_of_a_log_come_before_their_text_and_count_in_the_whole_content():
+def test_logged_citations_precede_text_with_offsets_in_content():
     parts: list[StreamPart] = [
         StepStart(0),
         TextStart("a"),
@@ -184,7 +184,7 @@ def test_citations_of_a_log_come_before_their_text_and_count_in_the_whole_conten
 
 
 @requirement("R140")
-def test_a_refusal_is_a_field_of_its_own():
+def test_refusal_is_separate_field():
     start = TextStart("t", provider_metadata={"p": {"refusal": True}})
     parts: list[StreamPart] = [StepStart(0), start, TextDelta("t", "No."), TextEnd("t")]
     parts += [StepFinish(0, "content-filter", USAGE), Finish("content-filter", USAGE, "refusal")]
@@ -194,7 +194,7 @@ def test_a_refusal_is_a_field_of_its_own():
 
 
 @requirement("R140")
-def test_a_run_that_fails_ends_with_its_error():
+def test_failed_run_ends_with_error():
     parts: list[StreamPart] = [TextStart("a"), TextDelta("a", "Fir"), Error("provider", "down", status=529)]
     parts += [TextEnd("a"), Finish("error", USAGE)]
     chat = ChatCompletionsEncoder(id="1", model="m", created=7)
@@ -206,7 +206,7 @@ def test_a_run_that_fails_ends_with_its_error():
 
 @requirement("R140")
 @pytest.mark.skipif(not RECORDINGS.is_dir(), reason=f"no recordings: {RECORDINGS} is not there")
-async def test_every_recording_is_a_legal_stream_of_both():
+async def test_every_recording_is_valid_in_both_formats():
     count = 0
     for path in sorted(RECORDINGS.rglob("*.json")):
         recording = Recording.load(path)

@@ -83,7 +83,7 @@ def output_of(parts: list[StreamPart], dialect: Dialect = "openai", **options: A
 
 
 @requirement("R140")
-def test_the_events_of_a_text_come_in_the_order_of_the_specification():
+def test_text_events_follow_specified_order():
     events = events_of(run(*text("m", "Hel", "lo.")))
     assert kinds(events) == [
         "created",
@@ -102,7 +102,7 @@ def test_the_events_of_a_text_come_in_the_order_of_the_specification():
 
 
 @requirement("R140")
-def test_the_builder_refuses_what_would_be_out_of_order():
+def test_builder_refuses_events_out_of_order():
     stream = ResponseStream(HEAD)
     with pytest.raises(EventOrderError):
         stream.add({"id": "msg_1", "type": "message"})
@@ -142,7 +142,7 @@ def test_the_builder_refuses_what_would_be_out_of_order():
 
 
 @requirement("R140")
-def test_a_stage_that_an_item_is_past_is_left_out():
+def test_stage_already_passed_is_left_out():
     stream = ResponseStream(HEAD)
     stream.begin()
     item = stream.add({"id": "ws_1", "type": "web_search_call", "status": "in_progress"})
@@ -157,7 +157,7 @@ def test_a_stage_that_an_item_is_past_is_left_out():
 
 @requirement("R140")
 @dialects
-def test_blocks_of_one_message_are_parts_of_one_item_and_other_items_end_it(dialect: Dialect):
+def test_blocks_of_message_are_one_item_ended_by_other_items(dialect: Dialect):
     parts = run(
         ReasoningStart("m:0"),
         ReasoningDelta("m:0", "Hm."),
@@ -178,7 +178,7 @@ def test_blocks_of_one_message_are_parts_of_one_item_and_other_items_end_it(dial
 
 @requirement("R140")
 @dialects
-def test_sources_become_annotations_even_if_the_log_has_them_before_their_text(dialect: Dialect):
+def test_sources_become_annotations_even_if_logged_before_text(dialect: Dialect):
     url = Source("s1", "url", "https://a.example", title="A", start=0, end=3, text_id="m")
     file = Source("s2", "document", file_id="f1", title="b.pdf", text_id="m")
     early = output_of(run(url, file, *text("m", "One.")), dialect)
@@ -190,7 +190,7 @@ def test_sources_become_annotations_even_if_the_log_has_them_before_their_text(d
 
 @requirement("R140")
 @dialects
-def test_what_comes_between_the_deltas_of_a_text_loses_none_of_it(dialect: Dialect):
+def test_events_between_text_deltas_lose_no_text(dialect: Dialect):
     call = ToolCall("w", "web_search", "web_search", True, input={"query": "q"})
     result = ToolResult("w", "web_search", "web_search", [], False, True)
     output = output_of(
@@ -225,7 +225,7 @@ def test_final_text_replaces_streamed_text():
         ("stop", None, "completed", None),
     ],
 )
-def test_an_incomplete_response_says_why_and_its_last_item_is_incomplete(
+def test_incomplete_response_has_reason_and_incomplete_last_item(
     reason: FinishReason, raw: str | None, status: str, why: str | None, dialect: Dialect
 ):
     parts = run(*text("m", "Once upon a"), reason=reason, raw=raw)
@@ -239,7 +239,7 @@ def test_an_incomplete_response_says_why_and_its_last_item_is_incomplete(
 
 @requirement("R140")
 @dialects
-def test_a_failure_in_mid_stream_is_an_error_and_then_a_failed_response(dialect: Dialect):
+def test_mid_stream_failure_is_error_then_failed_response(dialect: Dialect):
     parts: list[StreamPart] = [
         StreamStart(()),
         StepStart(0),
@@ -261,7 +261,7 @@ def test_a_failure_in_mid_stream_is_an_error_and_then_a_failed_response(dialect:
 
 @requirement("R140")
 @dialects
-def test_a_cancelled_response_ends_what_was_open(dialect: Dialect):
+def test_cancelled_response_ends_open_items(dialect: Dialect):
     encoder = ResponsesEncoder(HEAD, dialect=dialect)
     events = encoder.begin()
     for part in (StepStart(0), TextStart("m"), TextDelta("m", "Onc")):
@@ -274,7 +274,7 @@ def test_a_cancelled_response_ends_what_was_open(dialect: Dialect):
 
 
 @requirement("R140")
-def test_a_refusal_is_a_part_of_its_own_kind():
+def test_refusal_is_separate_part_kind():
     start = TextStart("m", provider_metadata={"p": {"refusal": True}})
     events = events_of(run(start, TextDelta("m", "No."), TextEnd("m"), reason="content-filter", raw="refusal"))
     assert check_events(events)["output"][0]["content"] == [{"type": "refusal", "refusal": "No."}]
@@ -285,7 +285,7 @@ def test_a_refusal_is_a_part_of_its_own_kind():
 
 @requirement("R140")
 @dialects
-def test_a_function_of_the_client_is_a_function_call_and_one_of_the_server_is_not_for_the_client(dialect: Dialect):
+def test_only_client_functions_are_function_calls_for_client(dialect: Dialect):
     parts = run(
         ToolInputStart("c1", "add", False),
         ToolInputDelta("c1", '{"a":'),
@@ -315,7 +315,7 @@ def test_a_function_of_the_client_is_a_function_call_and_one_of_the_server_is_no
 
 @requirement("R140")
 @dialects
-def test_the_tools_of_every_provider_are_items_of_their_kind(dialect: Dialect):
+def test_tools_of_every_provider_are_typed_items(dialect: Dialect):
     image = File("i", "image/png", data=b"png")
     parts = run(
         ToolInputStart("c1", "code_execution", True),
@@ -358,7 +358,7 @@ TABLE = File("f2", "text/csv", "a.csv", b"a,b", tool="code_execution", call_id="
 
 @requirement("R140")
 @dialects
-def test_an_image_of_a_code_interpreter_that_comes_after_its_result_is_among_its_outputs(dialect: Dialect):
+def test_late_code_interpreter_image_is_among_outputs(dialect: Dialect):
     first, *rest = output_of(run(*CODE, PLOT, *text("m", "Done.")), dialect)
     url = f"data:image/png;base64,{b64encode(b'image').decode()}"
     if dialect == "openai":
@@ -375,7 +375,7 @@ def test_an_image_of_a_code_interpreter_that_comes_after_its_result_is_among_its
     [[*CODE, TABLE, *text("m", "Done.")], [*CODE, *text("m", "Done."), TABLE], [*text("m", "Done."), *CODE, TABLE]],
     ids=["before", "after", "last"],
 )
-def test_a_file_is_an_annotation_of_the_text_beside_it(parts: list[StreamPart]):
+def test_file_is_annotation_of_adjacent_text(parts: list[StreamPart]):
     output = output_of(run(*parts))
     messages = [item for item in output if item["type"] == "message"]
     assert messages[0]["content"][0]["text"] == "Done."
@@ -385,7 +385,7 @@ def test_a_file_is_an_annotation_of_the_text_beside_it(parts: list[StreamPart]):
 
 
 @requirement("R140")
-def test_a_file_is_an_output_in_the_terms_of_the_specification():
+def test_file_is_function_call_output_in_open_responses():
     *_, call, output = output_of(run(*CODE, *text("m", "Done."), TABLE), "open-responses")
     assert (call["type"], output["type"]) == ("function_call", "function_call_output")
     data = f"data:text/csv;base64,{b64encode(b'a,b').decode()}"
@@ -393,7 +393,7 @@ def test_a_file_is_an_output_in_the_terms_of_the_specification():
 
 
 @requirement("R140")
-def test_a_file_that_its_provider_cites_is_cited_once():
+def test_file_cited_by_provider_is_cited_once():
     metadata = {"p": {"container_id": "cntr_1"}}
     source = Source("s", "container_file", file_id="f2", title="a.csv", text_id="m", provider_metadata=metadata)
     parts = run(TextStart("m"), TextDelta("m", "Done."), source, TextEnd("m"), replace(TABLE, call_id=None))
@@ -404,7 +404,7 @@ def test_a_file_that_its_provider_cites_is_cited_once():
 
 @requirement("R140")
 @dialects
-def test_an_approval_is_an_item_of_its_own_and_a_denied_call_is_none(dialect: Dialect):
+def test_approval_is_separate_item_and_denied_call_is_not(dialect: Dialect):
     call = ToolCall(
         "c1", "remove", "mcp", False, input={"id": 7}, provider_metadata={"sidestream": {"server_label": "crm"}}
     )
@@ -453,7 +453,7 @@ def interrupted(*again: StreamPart, said: str = "One, two, ") -> tuple[list[Any]
     [["One, two, three."], ["One", ", two, th", "ree."], ["One, two, ", "three."]],
     ids=["at once", "in other pieces", "in the same pieces"],
 )
-def test_a_step_that_is_made_again_continues_its_text_and_repeats_nothing(again: list[str]):
+def test_repeated_step_continues_text_without_duplicates(again: list[str]):
     events, _ = interrupted(*text("b", *again))
     response = check_events(events)
     (message,) = response["output"]
@@ -463,7 +463,7 @@ def test_a_step_that_is_made_again_continues_its_text_and_repeats_nothing(again:
 
 @requirement("R142")
 @pytest.mark.parametrize("again", [["Two, three."], ["One, ", "four."], ["One"]])
-def test_a_step_that_says_something_else_is_an_item_of_its_own(again: list[str]):
+def test_repeated_step_with_other_text_is_separate_item(again: list[str]):
     events, _ = interrupted(*text("b", *again))
     first, second = check_events(events)["output"]
     assert (first["content"][0]["text"], first["status"]) == ("One, two, ", "incomplete")
@@ -471,7 +471,7 @@ def test_a_step_that_says_something_else_is_an_item_of_its_own(again: list[str])
 
 
 @requirement("R142")
-def test_a_step_that_calls_a_tool_instead_ends_what_was_open():
+def test_repeated_step_calling_tool_ends_open_items():
     call = ToolCall("w", "web_search", "web_search", True, input={"query": "q"})
     result = ToolResult("w", "web_search", "web_search", [], False, True)
     events, _ = interrupted(call, result, *text("b", "Found."))
@@ -499,7 +499,7 @@ REQUEST: dict[str, Any] = {
 
 
 @requirement("R140")
-def test_the_specification_gets_no_field_that_it_does_not_know():
+def test_open_responses_omits_unknown_fields():
     head = ResponseHead(id="resp_1", model="main", created=7, request=REQUEST)
     response = head.response(ResponseOutcome("completed", USAGE, at=9.5), [], "open-responses")
     check_response(response, "open-responses")
@@ -605,7 +605,7 @@ DIFFERENT = {
 
 @requirement("R140")
 @needs_recordings
-async def test_the_events_of_openai_come_out_as_they_came():
+async def test_openai_events_round_trip_verbatim():
     count = 0
     for path in sorted((RECORDINGS / "openai-responses").glob("*.json")):
         recording = Recording.load(path)
@@ -636,7 +636,7 @@ async def test_the_events_of_openai_come_out_as_they_came():
 @requirement("R140")
 @needs_recordings
 @dialects
-async def test_every_recording_of_every_provider_is_a_legal_stream(dialect: Dialect):
+async def test_every_recording_of_every_provider_is_valid_stream(dialect: Dialect):
     count = 0
     for path in sorted(RECORDINGS.rglob("*.json")):
         recording = Recording.load(path)

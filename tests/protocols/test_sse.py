@@ -72,7 +72,7 @@ def get_weather(city: str) -> str:
 
 
 @requirement("R111")
-async def test_the_parts_of_a_run_arrive_whole_in_order_and_numbered() -> None:
+async def test_parts_arrive_complete_ordered_and_numbered() -> None:
     script = [tool_call("get_weather", city="Oslo"), ["It is\nsunny ☀.", File("f", "image/png", data=pixel_png())]]
     events = await sent(sse(Agent(ScriptedModel(script), tools=[get_weather]).stream("hi")))
     parts = [part_from_json(event["data"]) for event in events]
@@ -84,7 +84,7 @@ async def test_the_parts_of_a_run_arrive_whole_in_order_and_numbered() -> None:
 
 
 @requirement("R111")
-async def test_the_chunks_of_a_run_arrive_without_what_belongs_to_the_provider() -> None:
+async def test_chunks_arrive_without_provider_data() -> None:
     script = ResponsesScript().reasoning("Hm.").web_search("news").text("Hello there")
     async with FakeProvider([script.reply()]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
@@ -101,7 +101,7 @@ async def test_the_chunks_of_a_run_arrive_without_what_belongs_to_the_provider()
 
 
 @requirement("R181")
-async def test_chunk_holds_the_correction() -> None:
+async def test_chunk_holds_correction() -> None:
     events = [e for e in ResponsesScript().text(["One ", "two ", "three"]).events() if e.get("delta") != "two "]
     async with FakeProvider([sse_reply(events)]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
@@ -113,14 +113,14 @@ async def test_chunk_holds_the_correction() -> None:
 
 @requirement("R111")
 @pytest.mark.parametrize("way", ["stream", "send_stream"])
-async def test_a_chat_s_turn_counts_once_its_last_event_was_taken(way: str) -> None:
+async def test_chat_turn_counts_once_last_event_was_read(way: str) -> None:
     chat = Chat(Agent(ScriptedModel(["one", "two"])))
     await sent(sse(getattr(chat, way)("hi")))
     assert [message.text for message in chat.messages] == ["hi", "one"]
 
 
 @requirement("R111")
-async def test_comments_keep_a_silent_connection_alive() -> None:
+async def test_comments_keep_idle_connection_alive() -> None:
     gate = asyncio.Event()
     pieces: list[bytes] = []
     async for piece in sse(Agent(ScriptedModel([["before", gate, "after"]])).stream("hi"), heartbeat_s=0.01):
@@ -135,7 +135,7 @@ async def test_comments_keep_a_silent_connection_alive() -> None:
 
 
 @requirement("R111")
-async def test_a_failed_run_sends_its_error_once_without_secrets_and_ends() -> None:
+async def test_failed_run_sends_redacted_error_once_and_ends() -> None:
     register_secret("sk-canary-123456789")
     error = ProviderError("the key sk-canary-123456789 is bad", status=400, code="bad")
     parts = [part_from_json(e["data"]) for e in await sent(sse(Agent(ScriptedModel([["x", error]])).stream("hi")))]
@@ -149,7 +149,7 @@ async def test_a_failed_run_sends_its_error_once_without_secrets_and_ends() -> N
     assert "canary" not in json.dumps(events) + "".join(part.to_json() for part in parts)
 
 
-async def test_a_run_error_without_an_error_part_becomes_an_error_event() -> None:
+async def test_run_error_without_error_part_becomes_error_event() -> None:
     async def broken() -> AsyncGenerator[StreamPart]:
         yield TextDelta("t", "x")
         raise StreamTruncatedError("gone")
@@ -158,7 +158,7 @@ async def test_a_run_error_without_an_error_part_becomes_an_error_event() -> Non
     assert [event.get("event") for event in events] == [None, "error"]
 
 
-async def test_a_bug_is_raised_here_and_the_client_learns_only_that_the_run_failed() -> None:
+async def test_bug_is_raised_and_client_sees_only_internal_error() -> None:
     async def broken() -> AsyncGenerator[StreamPart]:
         yield TextDelta("t", "x")
         raise ZeroDivisionError("the password is hunter2")
@@ -180,7 +180,7 @@ def stalled(text: str = "Hello there") -> Any:
 
 @requirement("R111")
 @pytest.mark.parametrize("way", ["stream", "send_stream"])
-async def test_closing_the_iterator_closes_the_run_and_its_connection(way: str) -> None:
+async def test_closing_iterator_closes_run_and_connection(way: str) -> None:
     async with no_leaks(), FakeProvider([stalled()]) as fake:
         stream = sse(getattr(Agent("openai-responses", base_url=fake.base_url), way)("hi"))
         while b"there" not in await anext(stream):
@@ -191,7 +191,7 @@ async def test_closing_the_iterator_closes_the_run_and_its_connection(way: str) 
 
 @requirement("R111")
 @pytest.mark.parametrize("times", [1, 50])
-async def test_cancelling_the_task_that_reads_closes_the_run_however_often_it_is_cancelled(times: int) -> None:
+async def test_cancelling_reader_repeatedly_closes_run(times: int) -> None:
     async with no_leaks(), FakeProvider([stalled()]) as fake:
         begun = asyncio.Event()
 
@@ -210,7 +210,7 @@ async def test_cancelling_the_task_that_reads_closes_the_run_however_often_it_is
         await fake.wait_answered(BOUND_S)
 
 
-async def test_an_iterator_that_was_never_read_opens_nothing() -> None:
+async def test_unread_iterator_sends_no_request() -> None:
     async with no_leaks():
         model = ScriptedModel(["never"])
         stream = sse(Agent(model).stream("hi"))
@@ -219,7 +219,7 @@ async def test_an_iterator_that_was_never_read_opens_nothing() -> None:
 
 
 @requirement("R111")
-async def test_the_run_waits_for_a_client_that_does_not_read() -> None:
+async def test_run_waits_for_slow_client() -> None:
     produced = 0
 
     async def endless() -> AsyncGenerator[StreamPart]:
@@ -290,7 +290,7 @@ class _Server(uvicorn.Server):
 
 @requirement("R111")
 @pytest.mark.parametrize("make", [starlette_app, fastapi_app])
-async def test_a_framework_streams_it_to_a_browser(make: Any) -> None:
+async def test_frameworks_stream_to_browser(make: Any) -> None:
     agent = Agent(ScriptedModel(["Hello there"]))
     async with (
         served(make(agent)) as url,
@@ -305,7 +305,7 @@ async def test_a_framework_streams_it_to_a_browser(make: Any) -> None:
 
 @requirement("R111")
 @pytest.mark.parametrize("make", [starlette_app, fastapi_app])
-async def test_a_browser_that_leaves_ends_the_run_at_the_provider(make: Any) -> None:
+async def test_disconnected_browser_ends_run_at_provider(make: Any) -> None:
     async with no_leaks(), FakeProvider([stalled()]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
         async with served(make(agent)) as url, aiohttp.ClientSession() as session:
@@ -317,7 +317,7 @@ async def test_a_browser_that_leaves_ends_the_run_at_the_provider(make: Any) -> 
             await fake.wait_answered(BOUND_S)
 
 
-def test_it_needs_neither_a_framework_nor_a_network() -> None:
+def test_sse_imports_no_framework_or_network_library() -> None:
     program = (
         "import sys; from sidestream import sse, SSE_HEADERS; print({'aiohttp', 'starlette'} & sys.modules.keys())"
     )

@@ -109,7 +109,7 @@ def stored_parts(parts: Iterable[StreamPart], every: int) -> list[StreamPart]:
 
 
 @requirement("R141", "R143")
-async def test_the_calls_of_an_agent_are_parts_under_its_own_call():
+async def test_agent_calls_are_parts_under_its_call():
     chunks = encoded(await parts_of(asking()))
     check(chunks)
     message = message_of(chunks)
@@ -135,7 +135,7 @@ async def test_the_calls_of_an_agent_are_parts_under_its_own_call():
 
 
 @requirement("R141")
-async def test_what_is_not_shown_of_an_agent_does_not_travel():
+async def test_hidden_agent_events_are_not_sent():
     parts = await parts_of(asking())
     forwarded = [part for part in parts if isinstance(part, ToolEvent)]
     chunks = [chunk for part in forwarded for chunk in encoded([part], encoder_after(parts, part))]
@@ -154,7 +154,7 @@ def encoder_after(parts: list[StreamPart], last: StreamPart) -> UIMessageEncoder
 
 @requirement("R141", "R143")
 @pytest.mark.parametrize("every", [1, 7, 1000])
-async def test_the_log_shows_the_same_calls_as_the_stream(every: int):
+async def test_log_shows_same_calls_as_stream(every: int):
     parts = await parts_of(asking())
     live, again = (message_of(encoded(given)) for given in (parts, stored_parts(parts, every)))
     assert nested(again) == nested(live)
@@ -162,7 +162,7 @@ async def test_the_log_shows_the_same_calls_as_the_stream(every: int):
 
 
 @requirement("R141", "R143")
-async def test_a_reader_that_joins_at_any_part_sees_the_same():
+async def test_subscriber_joining_at_any_part_sees_same_message():
     parts = await parts_of(asking())
     whole = message_of(encoded(parts))
     for cut in range(1, len(parts)):
@@ -181,7 +181,7 @@ def is_code(part: StreamPart) -> bool:
 
 
 @requirement("R143")
-async def test_a_reader_that_joins_while_code_is_written_gets_all_of_it():
+async def test_subscriber_joining_during_code_gets_all_of_it():
     parts = await parts_of(asking())
     deltas = [index for index, part in enumerate(parts) if is_code(part)]
     encoder = UIMessageEncoder("m1")
@@ -196,7 +196,7 @@ async def test_a_reader_that_joins_while_code_is_written_gets_all_of_it():
 
 
 @requirement("R143")
-async def test_an_agent_that_fails_keeps_its_calls_and_its_error():
+async def test_failed_agent_keeps_calls_and_error():
     agent = researcher(priced(*SEARCH, tool_call("add", a=1, b=2)), [ProviderError("the model is gone")], tools=[add])
     message = message_of(encoded(await parts_of(agent)))
     (call,) = [part for part in message["parts"] if part["type"] == "tool-researcher"]
@@ -206,7 +206,7 @@ async def test_an_agent_that_fails_keeps_its_calls_and_its_error():
 
 
 @requirement("R143")
-async def test_agents_of_agents_nest():
+async def test_nested_agents_nest_their_calls():
     inner = Agent(ScriptedModel([[*SEARCH, "Deep."]])).as_tool("archivist", "Knows archives.")
     chunks = encoded(await parts_of(researcher(tool_call("archivist", task="Find it."), "Found.", tools=[inner])))
     check(chunks)
@@ -218,7 +218,7 @@ async def test_agents_of_agents_nest():
 
 @requirement("R143")
 @pytest.mark.parametrize("is_approved", [True, False])
-async def test_a_call_of_an_agent_waits_for_a_person_and_says_what_was_decided(is_approved: bool):
+async def test_agent_call_awaits_approval_and_shows_decision(is_approved: bool):
     agent = researcher(tool_call("add", a=1, b=2), "Done.", tools=[add], approval="ask")
     encoder = UIMessageEncoder("m1")
     async with agent.stream("Go.") as run:
@@ -242,7 +242,7 @@ async def test_a_call_of_an_agent_waits_for_a_person_and_says_what_was_decided(i
 
 
 @requirement("R143")
-def test_an_attempt_that_is_made_again_leaves_the_calls_of_the_first_unfinished():
+def test_repeated_attempt_marks_first_calls_unfinished():
     def forwarded(*parts: StreamPart) -> list[StreamPart]:
         return [ToolEvent("researcher", part.type, loads(part.to_json()), call_id="c1") for part in parts]
 
@@ -256,7 +256,7 @@ def test_an_attempt_that_is_made_again_leaves_the_calls_of_the_first_unfinished(
 
 
 @requirement("R141")
-def test_an_event_that_only_looks_forwarded_is_one_of_its_tool():
+def test_event_resembling_forwarded_part_stays_tool_event():
     call = ToolCall("c1", "odd", "odd", True, input={})
     for event in ({"type": "tool-call"}, {"type": "finish", "reason": 3}, {"type": "other"}, "finish"):
         stage = event["type"] if isinstance(event, dict) and event["type"] != "other" else "finish"
@@ -265,7 +265,7 @@ def test_an_event_that_only_looks_forwarded_is_one_of_its_tool():
 
 
 @requirement("R141")
-def test_calls_of_a_program_nest_without_an_agent_and_the_usage_of_another_model_is_none():
+def test_program_calls_nest_without_agent_or_its_usage():
     call = ToolCall("p1", "programmatic_tool_calling", "programmatic_tool_calling", False, input={"code": "add(1, 2)"})
     made = ToolCall("p1:1", "add", "add", False, input={"a": 1})
     given = [made, ToolResult("p1:1", "add", "add", 3, False, False), Finish("stop", Usage(cost=0.5))]

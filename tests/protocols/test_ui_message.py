@@ -101,7 +101,7 @@ def said(parts: Iterable[StreamPart]) -> list[str]:
 
 @requirement("R141", "F29")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-async def test_every_recording_is_legal_live_and_from_the_log(path: Path):
+async def test_every_recording_is_valid_live_and_from_log(path: Path):
     recording = Recording.load(path)
     for played in replay(recording, ReplayTransport(recording)):
         parts = [part async for part in played]
@@ -157,7 +157,7 @@ def check_tail(records: list[Record], batches: list[list[Chunk]], whole: Chunk, 
 
 
 @requirement("R141", "F29")
-def test_spans_count_utf16_units_and_citations_stand_on_the_text():
+def test_spans_count_utf16_units_and_citations_are_on_text():
     source = Source("s1", "url", "https://a.example", None, "A", 2, 3, "quote", "t")
     chunks = encoded(run(TextStart("t"), TextDelta("t", "\U0001f600 b"), source, source, TextEnd("t")))
     check(chunks)
@@ -170,7 +170,7 @@ def test_spans_count_utf16_units_and_citations_stand_on_the_text():
 
 
 @requirement("R141")
-def test_a_source_that_is_ahead_of_its_text_waits_for_it():
+def test_source_ahead_of_its_text_waits_for_it():
     source = Source("s1", "document", None, "file_1", None, 0, 4, None, "t")
     chunks = encoded(run(source, TextStart("t"), TextDelta("t", "text"), TextEnd("t")))
     check(chunks)
@@ -202,7 +202,7 @@ def test_final_text_extends_streamed_text_or_follows_it(final: str, shown: dict[
 
 
 @requirement("R141")
-def test_a_call_keeps_the_id_that_its_input_streamed_under():
+def test_call_keeps_id_of_its_streamed_input():
     chunks = encoded(
         run(
             ToolInputStart("tmp", "add", False),
@@ -221,7 +221,7 @@ CALL = ToolCall("c1", "add", "add", False, input={"a": 1})
 
 
 @requirement("R141")
-def test_results_previews_and_errors_of_tools_have_their_states():
+def test_tool_results_previews_and_errors_have_states():
     hosted = ToolCall("c2", "image_generation", "image_generation", True, input={})
     preview = ToolResult("c2", "image_generation", "image_generation", {"n": 1}, False, True, preliminary=True)
     chunks = encoded(
@@ -244,7 +244,7 @@ def test_results_previews_and_errors_of_tools_have_their_states():
 
 
 @requirement("R141")
-def test_a_call_that_a_policy_denies_has_an_automatic_approval():
+def test_call_denied_by_policy_has_automatic_approval():
     chunks = encoded(run(CALL, ToolResult("c1", "add", "add", denial("add", "Not here."), True, False)))
     check(chunks)
     (part,) = [part for part in message_of(chunks)["parts"] if part["type"] == "tool-add"]
@@ -253,7 +253,7 @@ def test_a_call_that_a_policy_denies_has_an_automatic_approval():
 
 
 @requirement("R141")
-def test_what_a_policy_decided_on_a_call_of_the_provider_is_not_said_to_be_a_persons_decision():
+def test_policy_decision_on_provider_call_is_marked_automatic():
     asked = [ToolCall("c1", "times", "mcp", True, {}), ToolApprovalRequest("a1", "c1", "times", {}, "docs")]
     for is_automatic in (True, False):
         decided = rounds.decided("a1", True, is_automatic=is_automatic)
@@ -295,7 +295,7 @@ def test_cancelled_run_labels_open_calls_as_not_finished():
     assert labels(encoder.cancelled()) == []
 
 
-def test_a_call_says_which_grant_let_it_run_until_a_person_is_asked_about_it_after_all():
+def test_call_names_its_grant_until_approval_is_requested():
     called = ToolCall("c1", "add", "add", False, {})
     granted = rounds.granted(Question(call_id="c1", tool="add", input={}, grant="approval_1"), "c1")
     for more, expected in (([], "approval_1"), ([ToolApprovalRequest("a1", "c1", "add", {})], None)):
@@ -305,7 +305,7 @@ def test_a_call_says_which_grant_let_it_run_until_a_person_is_asked_about_it_aft
         assert not [part for part in message["parts"] if part["type"] == "custom"]
 
 
-def test_a_step_that_is_made_again_replaces_what_was_there():
+def test_repeated_step_replaces_earlier_content():
     encoder = UIMessageEncoder("m1")
     parts = [StreamStart(()), StepStart(0), TextStart("t"), TextDelta("t", "One")]
     chunks = [chunk for part in parts for chunk in encoder.feed(part)]
@@ -319,7 +319,7 @@ def test_a_step_that_is_made_again_replaces_what_was_there():
 
 @requirement("R141")
 @pytest.mark.parametrize("knows_it", [True, False])
-def test_a_steering_message_goes_only_to_clients_that_know_it(knows_it: bool):
+def test_steering_message_is_sent_only_to_supporting_clients(knows_it: bool):
     applied = Steer("s1", "applied", "Faster.")
     parts = [StreamStart(()), *step(Steer("s1", "accepted", "Faster.")), applied, *step(number=1), STOP]
     chunks = encoded(parts, steering=knows_it)
@@ -332,7 +332,7 @@ def test_a_steering_message_goes_only_to_clients_that_know_it(knows_it: bool):
 
 
 @requirement("R141")
-def test_files_are_data_urls_or_urls_of_the_own_origin():
+def test_files_are_data_urls_or_same_origin_urls():
     file = File("f1", "image/png", "a b.png", b"\x89PNG", tool="image_generation", call_id="c1")
     found = only(encoded(run(CALL, file)), "file")
     assert found["url"] == "data:image/png;base64,iVBORw=="
@@ -345,7 +345,7 @@ def test_files_are_data_urls_or_urls_of_the_own_origin():
 
 
 @requirement("R141")
-def test_an_error_is_the_last_chunk_and_its_details_stay_in_the_message():
+def test_error_is_last_chunk_and_details_stay_in_message():
     error = Error("rate-limit", "wait: key sk-0123456789abcdef", status=429, retryable=True)
     parts = [StreamStart(()), StepStart(0), TextStart("t"), TextDelta("t", "Al"), error, TextEnd("t")]
     chunks = encoded([*parts, StepFinish(0, "error", Usage()), Finish("error", Usage())])
@@ -357,7 +357,7 @@ def test_an_error_is_the_last_chunk_and_its_details_stay_in_the_message():
 
 
 @requirement("R141")
-def test_what_the_protocol_has_no_chunk_for_is_data():
+def test_parts_without_chunk_type_are_data():
     parts = run(
         ResponseMetadata("r1", "gpt-x", None, "openai"),
         Raw("openai", {"type": "new"}),
@@ -385,7 +385,7 @@ def test_what_the_protocol_has_no_chunk_for_is_data():
 
 
 @requirement("R141")
-def test_the_checker_refuses_what_clients_refuse():
+def test_checker_rejects_streams_clients_reject():
     for chunks in (
         [{"type": "text-start", "id": "t"}],
         [{"type": "start", "messageId": None}],

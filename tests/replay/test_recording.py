@@ -65,7 +65,7 @@ async def events(transport: ReplayTransport | RecordingTransport, call: HttpCall
 
 
 @requirement("R93")
-async def test_a_recorded_stream_is_played_as_it_was_recorded():
+async def test_recorded_stream_is_replayed_verbatim():
     transport = replay(stream())
     assert await events(transport) == EVENTS
     assert transport.remaining == 0
@@ -73,19 +73,19 @@ async def test_a_recorded_stream_is_played_as_it_was_recorded():
 
 @requirement("R93")
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8))
-async def test_how_a_stream_is_cut_changes_no_event(sizes: list[int]):
+async def test_events_do_not_depend_on_chunking(sizes: list[int]):
     assert await events(replay(stream(), chunk_size=sizes)) == EVENTS
 
 
-async def test_one_byte_at_a_time_gives_one_event_at_a_time():
+async def test_single_byte_chunks_give_single_events():
     assert [len(batch) for batch in await batches(replay(stream(), chunk_size=1))] == [1] * len(EVENTS)
 
 
-async def test_a_paced_replay_yields_event_by_event():
+async def test_paced_replay_yields_single_events():
     assert [len(batch) for batch in await batches(replay(stream(), pace_s=0.0001))] == [1] * len(EVENTS)
 
 
-async def test_turns_are_played_in_order():
+async def test_turns_are_replayed_in_order():
     transport = replay(stream("data: 1\n\n"), whole({"n": 2}), stream("data: 3\n\n"))
     assert await batches(transport) == [[b"1"]]
     second = await transport.open(CALL, DEFAULT_LIMITS)
@@ -95,7 +95,7 @@ async def test_turns_are_played_in_order():
     assert await batches(transport) == [[b"3"]]
 
 
-async def test_an_exchange_for_another_path_is_kept_for_its_call():
+async def test_exchange_for_other_path_is_kept_for_its_call():
     transport = replay(whole({"id": "conv_1"}, path="/v1/conversations"), stream())
     assert await events(transport) == EVENTS
     assert transport.remaining == 1
@@ -112,7 +112,7 @@ async def test_an_exchange_for_another_path_is_kept_for_its_call():
         ("/v1beta/models/a:generateContent", "https://x.example.com/v1beta/models/a:streamGenerateContent?alt=sse"),
     ],
 )
-async def test_paths_match_by_their_end(recorded: str, called: str):
+async def test_paths_match_by_suffix(recorded: str, called: str):
     assert await events(replay(stream(path=recorded)), HttpCall(url=called)) == EVENTS
 
 
@@ -125,7 +125,7 @@ async def test_paths_match_by_their_end(recorded: str, called: str):
         ("/v1beta/models/a:generateContent", HttpCall(url="https://x.example.com/v1beta/models/a:countTokens")),
     ],
 )
-async def test_a_call_that_was_not_recorded_is_an_error(recorded: str, call: HttpCall):
+async def test_unrecorded_call_raises(recorded: str, call: HttpCall):
     transport = replay(stream(path=recorded))
     with pytest.raises(ProviderError) as caught:
         await transport.open(call, DEFAULT_LIMITS)
@@ -142,7 +142,7 @@ async def test_a_call_that_was_not_recorded_is_an_error(recorded: str, call: Htt
         (500, ProviderError, True),
     ],
 )
-async def test_a_recorded_error_status_raises_what_live_traffic_raises(
+async def test_recorded_error_status_raises_like_live_traffic(
     status: int, kind: type[ProviderError], *, retryable: bool
 ):
     transport = replay(whole({"error": {"code": "bad_thing", "message": "no such thing"}}, status=status))
@@ -154,12 +154,12 @@ async def test_a_recorded_error_status_raises_what_live_traffic_raises(
     assert "no such thing" in caught.value.message
 
 
-async def test_limits_of_live_traffic_hold_in_a_replay():
+async def test_replay_enforces_live_limits():
     with pytest.raises(ProtocolError):
         await batches(replay(stream()), limits=Limits(max_event_bytes=16))
 
 
-async def test_a_closed_replay_yields_no_more_events():
+async def test_closed_replay_yields_no_more_events():
     exchange = await replay(stream(), chunk_size=64).open(CALL, DEFAULT_LIMITS)
     assert await exchange.events()
     await exchange.aclose()
@@ -168,7 +168,7 @@ async def test_a_closed_replay_yields_no_more_events():
 
 
 @requirement("R93")
-async def test_a_recorded_download_can_be_repeated(tmp_path: Path):
+async def test_recorded_download_can_be_repeated(tmp_path: Path):
     path = "/v1/containers/c/files/f/content"
     picture = pixel_png(1, 2, 3)
     Recording(
@@ -189,13 +189,13 @@ async def test_a_recorded_download_can_be_repeated(tmp_path: Path):
     assert transport.remaining == 0
 
 
-async def test_a_download_that_was_not_recorded_is_a_404():
+async def test_unrecorded_download_is_404():
     with pytest.raises(ProviderError) as caught:
         await replay(stream()).download(HttpCall(method="GET", url="https://x.example.com/v1/x"), DEFAULT_LIMITS)
     assert (caught.value.status, caught.value.code) == (404, "not-recorded")
 
 
-def test_a_file_with_only_the_required_fields_loads(tmp_path: Path):
+def test_file_with_only_required_fields_loads(tmp_path: Path):
     file = tmp_path / "small.json"
     file.write_text('{"exchanges": [{"response": {"body": {"a": 1}}}], "later": true}')
     recording = Recording.load(file)
@@ -206,27 +206,27 @@ def test_a_file_with_only_the_required_fields_loads(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", "{}", '{"exchanges": 1}', '{"exchanges": [{"request": {}}]}'])
-def test_an_invalid_recording_is_named(tmp_path: Path, text: str):
+def test_invalid_recording_error_names_file(tmp_path: Path, text: str):
     file = tmp_path / "other.json"
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=r"other\.json"):
         Recording.load(file)
 
 
-def test_a_missing_file_is_named(tmp_path: Path):
+def test_missing_file_error_names_it(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"absent\.json"):
         Recording.load(tmp_path / "absent.json")
 
 
 @pytest.mark.parametrize("body", [None, "text", "", "half \ud83d", {"a": [1]}, [], {}, {"base64": "AP8="}])
-def test_a_saved_recording_loads_as_it_was(tmp_path: Path, body: object):
+def test_saved_recording_round_trips(tmp_path: Path, body: object):
     recording = Recording((whole(body), stream()), source="s", licence="l", exercises="e")
     recording.save(tmp_path / "r.json")
     assert Recording.load(tmp_path / "r.json") == recording
 
 
 @requirement("R93")
-async def test_recorded_live_traffic_replays_the_same():
+async def test_recorded_live_traffic_replays_identically():
     from sidestream.wire.http import HttpTransport, close_session
 
     script = ResponsesScript().text("Hello, world")
@@ -259,7 +259,7 @@ async def test_recorded_live_traffic_replays_the_same():
     assert played.remaining == 0
 
 
-async def test_an_interrupted_stream_is_recorded_as_far_as_it_was_read():
+async def test_interrupted_stream_is_recorded_up_to_last_read():
     inner = replay(stream("data: {}\n\ndata: {}\n\n"), chunk_size=10)
     recorder = RecordingTransport(inner)
     exchange = await recorder.open(CALL, DEFAULT_LIMITS)
@@ -268,7 +268,7 @@ async def test_an_interrupted_stream_is_recorded_as_far_as_it_was_read():
     assert recorder.recording.exchanges[0].body_bytes() == b"data: {}\n\n"
 
 
-async def test_no_key_gets_into_a_recording(tmp_path: Path):
+async def test_recording_contains_no_key(tmp_path: Path):
     canary, tool_canary, query_canary = "canary-4f1d9b7e", "tool-canary-77aa", "query-canary-12"
     body = {"tools": [{"type": "mcp", "headers": {"X-Api-Key": tool_canary}, "authorization": tool_canary + "b"}]}
     call = HttpCall(
@@ -296,7 +296,7 @@ async def test_no_key_gets_into_a_recording(tmp_path: Path):
 
 
 @requirement("R93")
-async def test_every_recording_loads_and_plays_to_its_end(recordings: Path):
+async def test_every_recording_loads_and_replays_to_end(recordings: Path):
     loaded = {file.name: Recording.load(file) for file in recordings.glob("*/*.json")}  # noqa: ASYNC240
     assert loaded
     for name, recording in loaded.items():

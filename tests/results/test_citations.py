@@ -65,7 +65,7 @@ def cited(*parts: StreamPart, style: Any = "numbers") -> CitedText:
 
 
 @requirement("R105")
-def test_a_marker_follows_the_span_it_belongs_to() -> None:
+def test_marker_follows_its_span() -> None:
     made = cited(*block("One fact. Another."), source(1, 9, title="A"), source(2, 18))
     assert made.text == "One fact.[1] Another.[2]"
     assert [(s.number, s.url, s.title) for s in made.sources] == [
@@ -75,7 +75,7 @@ def test_a_marker_follows_the_span_it_belongs_to() -> None:
 
 
 @requirement("R105")
-def test_a_repeated_source_keeps_its_number_and_collects_its_passages() -> None:
+def test_repeated_source_keeps_number_and_collects_passages() -> None:
     same = "https://same.example/"
     made = cited(
         *block("abc"), source(1, 1, url=same, cited_text="x"), source(2, 2), source(3, 3, url=same, cited_text="y")
@@ -85,7 +85,7 @@ def test_a_repeated_source_keeps_its_number_and_collects_its_passages() -> None:
 
 
 @requirement("R105")
-def test_overlapping_spans_and_equal_ends_have_each_number_once_in_order() -> None:
+def test_overlapping_spans_list_each_number_once_in_order() -> None:
     made = cited(
         *block("abcd"),
         source(1, 4, start=0),
@@ -98,18 +98,18 @@ def test_overlapping_spans_and_equal_ends_have_each_number_once_in_order() -> No
 
 @requirement("R105")
 @pytest.mark.parametrize(("end", "text"), [(99, "abc[1]"), (-5, "[1]abc"), (0, "[1]abc"), (None, "abc[1]")])
-def test_a_span_beyond_the_text_is_held_to_it_and_none_is_the_whole_block(end: int | None, text: str) -> None:
+def test_out_of_range_span_is_clamped_and_default_end_is_block(end: int | None, text: str) -> None:
     assert cited(*block("abc"), source(1, end)).text == text
 
 
 @requirement("R105")
-def test_offsets_are_characters_and_never_part_a_surrogate_pair() -> None:
+def test_offsets_count_characters_and_keep_surrogate_pairs() -> None:
     assert cited(*block("é😀x"), source(1, 2)).text == "é😀[1]x"
     assert cited(*block("\ud83d\ude00x"), source(1, 1)).text == "\ud83d\ude00[1]x"
 
 
 @requirement("R105", "R18")
-def test_blocks_and_steps_count_for_themselves_also_where_ids_come_again() -> None:
+def test_blocks_and_steps_are_separate_when_ids_repeat() -> None:
     parts = run_of(
         [*block("ab"), source(1, 1), *block("cd", block_id="u"), source(2, 1, text_id="u")],
         [*block("ef"), source(1, 2, url="https://3.example/")],
@@ -120,13 +120,13 @@ def test_blocks_and_steps_count_for_themselves_also_where_ids_come_again() -> No
 
 
 @requirement("R105")
-def test_files_that_a_tool_wrote_and_sources_without_a_block_have_no_number() -> None:
+def test_tool_files_and_sources_without_block_have_no_number() -> None:
     generated = Source("f", "container_file", file_id="cf", title="a.csv", text_id="t", start=0, end=2)
     assert cited(*block("ab"), generated, source(1, 1, text_id=None)) == CitedText(text="ab")
 
 
 @requirement("R105")
-def test_styles_of_markers_and_lists() -> None:
+def test_markers_and_lists_follow_style() -> None:
     parts = [*block("ab"), source(1, 1, title="A [b]\nc"), Source("d", "document", file_id="f_1", text_id="t", end=2)]
     assert str(cited(*parts)) == "a[1]b[2]\n\n[1] A [b] c https://1.example/\n[2] f_1"
     assert str(cited(*parts, style="markdown")) == (
@@ -138,20 +138,20 @@ def test_styles_of_markers_and_lists() -> None:
 
 
 @requirement("R105")
-def test_a_link_of_a_source_cannot_leave_its_marker() -> None:
+def test_source_url_cannot_escape_its_marker() -> None:
     made = cited(*block("a"), source(1, 1, url="https://a.example/)[x](javascript:1) <b>"), style="markdown")
     assert made.text == "a[[1]](https://a.example/%29%5Bx%5D%28javascript:1%29%20%3Cb%3E)"
     assert cited(*block("a"), source(1, 1, url="javascript:alert(1)"), style="markdown").text == "a[1]"
 
 
 @requirement("R105")
-def test_text_that_supersedes_its_deltas_is_the_text_that_is_cited() -> None:
+def test_final_text_is_cited_instead_of_deltas() -> None:
     parts = [TextStart("t"), TextDelta("t", "abc"), source(1, 2), TextEnd("t", text="xy")]
     assert cited(*parts).text == "xy[1]"
 
 
 @requirement("R105")
-def test_a_run_that_broke_off_still_has_its_text_cited() -> None:
+def test_broken_off_run_has_cited_text() -> None:
     parts = run_of(block("One."), [*block("Two."), source(1, 3)])[:-2]
     result = fold(
         chunks_of([*parts, StepFinish(1, "error", Usage()), Error("truncated", "?"), Finish("error", Usage())])
@@ -162,7 +162,7 @@ def test_a_run_that_broke_off_still_has_its_text_cited() -> None:
 
 
 @requirement("R105")
-def test_while_it_streams_a_marker_stands_in_its_place_if_its_source_comes_in_time() -> None:
+def test_live_marker_is_placed_in_text_if_source_arrives_in_time() -> None:
     citations = Citations()
     parts = run_of(
         [
@@ -179,7 +179,7 @@ def test_while_it_streams_a_marker_stands_in_its_place_if_its_source_comes_in_ti
 
 
 @requirement("R105")
-def test_while_it_streams_a_late_marker_follows_at_the_end_of_its_block() -> None:
+def test_late_live_marker_follows_at_block_end() -> None:
     citations = Citations()
     parts = run_of([*block("abcd"), source(1, 2)], block("ef"))
     assert "".join(map(citations.feed, parts)) == "abcd[1]\nef"
@@ -197,7 +197,7 @@ TEXT = st.text(st.sampled_from("ab \n😀é\ud83d\ude00[]"), max_size=12)
     ),
     is_late=st.booleans(),
 )
-def test_markers_taken_out_leave_the_text_and_live_is_as_whole(
+def test_removing_markers_restores_text(
     texts: list[tuple[str, int]], places: list[tuple[int, int, int | None]], is_late: bool
 ) -> None:
     """Several steps, blocks in pieces, sources anywhere, before or after the end of their block."""

@@ -58,7 +58,7 @@ async def answered(provider: str, script: Any) -> tuple[str, ChatResult[str]]:
 
 
 @requirement("R182")
-async def test_number_replaces_link_that_model_wrote() -> None:
+async def test_number_replaces_link_written_by_model() -> None:
     live, result = await answered("openai-responses", responses())
     cited = result.cited_text()
     assert live == cited.text == f"Hi! {CLAIM} [1] And so on."
@@ -85,7 +85,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("text", "link", "expected"), FORMS.values(), ids=FORMS)
-async def test_links_of_servers_are_told_from_text(text: str, link: str, expected: str) -> None:
+async def test_links_of_servers_are_distinguished_from_text(text: str, link: str, expected: str) -> None:
     live, result = await answered("openai-responses", responses(text, link))
     assert result.cited_text().text == expected
     assert live in (expected, f"{text}[1]")  # A link that may be a word of its sentence is not waited for.
@@ -114,7 +114,7 @@ async def test_markers_after_one_sentence_share_its_claim() -> None:
 
 
 @requirement("R182")
-async def test_recorded_answer_reads_the_same_live() -> None:
+async def test_recorded_answer_reads_same_live() -> None:
     recording = RECORDINGS / "openai-responses" / "v-openai-web-search-tool.1-stream.json"
     if not recording.is_file():
         pytest.skip("no recordings")
@@ -161,7 +161,7 @@ def test_source_of_older_log_is_read_as_before() -> None:
 
 
 @given(st.text(alphabet='ab ([])\n.:/"h', max_size=60), st.lists(st.integers(1, 7), max_size=30))
-def test_text_without_sources_comes_whole(text: str, sizes: list[int]) -> None:
+def test_text_without_sources_arrives_unchanged(text: str, sizes: list[int]) -> None:
     citations, rest = Citations(), text
     parts: list[StreamPart] = [StepStart(0), TextStart("t")]
     for size in sizes:
@@ -172,7 +172,7 @@ def test_text_without_sources_comes_whole(text: str, sizes: list[int]) -> None:
 
 
 @given(st.integers(1, len(TEXT)), st.booleans())
-def test_link_is_replaced_however_it_is_cut(size: int, is_ahead: bool) -> None:
+def test_link_is_replaced_however_it_is_split(size: int, is_ahead: bool) -> None:
     start = TEXT.index(LINK)
     end = start + len(LINK)
     source = Source("s", "url", url=TRACKED, start=start, end=end, text_id="t", marker_start=start, marker_end=end)
@@ -184,7 +184,7 @@ def test_link_is_replaced_however_it_is_cut(size: int, is_ahead: bool) -> None:
     assert "".join(map(citations.feed, parts)) == citations.text == TEXT.replace(LINK, "[1]")
 
 
-def test_source_that_comes_too_late_leaves_its_link_live() -> None:
+def test_late_source_leaves_its_link_live() -> None:
     start = TEXT.index(LINK)
     end = start + len(LINK)
     source = Source("s", "url", url=TRACKED, start=start, end=end, text_id="t", marker_start=start, marker_end=end)
@@ -196,7 +196,7 @@ def test_source_that_comes_too_late_leaves_its_link_live() -> None:
 
 
 @pytest.mark.parametrize("span", [(None, 3), (0, None), (3, 3), (-1, 4), (0, 999)])
-def test_span_outside_text_is_no_marker(span: tuple[Any, Any]) -> None:
+def test_span_outside_text_is_not_marker(span: tuple[Any, Any]) -> None:
     assert marker_at(TEXT, *span) is None
 
 

@@ -45,7 +45,7 @@ async def test_search_hits_are_links_and_files_are_files() -> None:
 
 
 @requirement("R105")
-async def test_links_are_the_pages_of_a_search_on_every_provider() -> None:
+async def test_links_are_search_pages_on_every_provider() -> None:
     openai = await sent("openai-responses", ResponsesScript().web_search("q", sources=["https://a.example/"]).text("x"))
     hit = {"web": {"uri": "https://a.example/", "title": "A"}}
     google = await sent("google", GeminiScript().text("x").grounding(hit))
@@ -71,7 +71,7 @@ async def test_chunks_have_each_link_once(provider: str, script: Any) -> None:
 
 
 @requirement("R105")
-def test_a_page_that_is_found_cited_and_opened_is_one_link() -> None:
+def test_page_found_cited_and_opened_is_one_link() -> None:
     url = "https://a.example/"
     parts: list[StreamPart] = [
         ToolResult("c", "web_search", "web_search", {"sources": [{"type": "url", "url": url}, "?"]}, False, True),
@@ -86,7 +86,7 @@ def test_a_page_that_is_found_cited_and_opened_is_one_link() -> None:
 
 
 @requirement("R105")
-async def test_a_file_that_lives_at_a_url_is_a_file_and_says_why_it_cannot_be_saved(tmp_path: Path) -> None:
+async def test_file_at_url_says_why_it_cannot_be_saved(tmp_path: Path) -> None:
     part = {"fileData": {"fileUri": "https://files.example/v.mp4", "mimeType": "video/mp4"}}
     (file,) = (await sent("google", GeminiScript().part(part))).files
     with pytest.raises(ConfigurationError, match=r"https://files\.example/v\.mp4"):
@@ -94,7 +94,7 @@ async def test_a_file_that_lives_at_a_url_is_a_file_and_says_why_it_cannot_be_sa
 
 
 @requirement("R105")
-async def test_previews_have_an_index_bytes_and_a_type_in_chunks_and_result(tmp_path: Path) -> None:
+async def test_previews_have_index_bytes_and_type(tmp_path: Path) -> None:
     script = ResponsesScript().image(pixel_png(blue=9), partials=2)
     async with FakeProvider([script.reply()]) as fake:
         chunks = [chunk async for chunk in Agent("openai-responses", base_url=fake.base_url).send_stream("hi")]
@@ -110,7 +110,7 @@ async def test_previews_have_an_index_bytes_and_a_type_in_chunks_and_result(tmp_
 
 @requirement("R105")
 @pytest.mark.parametrize("api", ["", "interactions/gemini-3-flash-preview"])
-async def test_pictures_of_a_thought_are_previews(api: str) -> None:
+async def test_images_of_thought_are_previews(api: str) -> None:
     if api:
         images = [
             {"type": "image", "mime_type": "image/png", "data": base64.b64encode(pixel_png(red=n)).decode()}
@@ -126,7 +126,7 @@ async def test_pictures_of_a_thought_are_previews(api: str) -> None:
 
 @requirement("R105")
 @pytest.mark.parametrize("result", [None, {}, {"partial_image_b64": "é"}, {"partial_image_b64": 1}, []])
-def test_a_preliminary_result_without_a_picture_is_no_preview(result: Any) -> None:
+def test_preliminary_result_without_image_is_not_preview(result: Any) -> None:
     assert preview_of(ToolResult("c", "n", "t", result, False, True, preliminary=True)) is None
 
 
@@ -134,7 +134,7 @@ def test_a_preliminary_result_without_a_picture_is_no_preview(result: Any) -> No
 @pytest.mark.parametrize(
     "made", [File("f", "image/png", "../../.plot.png", b"x"), DataPart(b"x", "image/png", "/etc/plot.png")]
 )
-def test_in_a_folder_a_file_has_a_safe_and_unused_name(made: File | DataPart, tmp_path: Path) -> None:
+def test_file_saved_to_folder_gets_safe_unused_name(made: File | DataPart, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     assert made.save(f"{folder}/") == folder / "plot.png"
     assert made.save(folder) == folder / "plot-1.png"
@@ -142,20 +142,20 @@ def test_in_a_folder_a_file_has_a_safe_and_unused_name(made: File | DataPart, tm
 
 
 @requirement("R105")
-def test_a_path_of_ones_own_is_written_as_it_stands(tmp_path: Path) -> None:
+def test_file_saved_to_path_overwrites_it(tmp_path: Path) -> None:
     target = tmp_path / "my plot"
     target.write_bytes(b"old")
     assert File("f", "image/png", "a.png", b"new").save(str(target)) == target
     assert target.read_bytes() == b"new"
 
 
-def test_a_preview_is_named_by_its_type(tmp_path: Path) -> None:
+def test_preview_name_follows_its_type(tmp_path: Path) -> None:
     preview = Preview(index=0, data=b"\xff\xd8\xff", mime_type="image/jpeg")
     assert preview.save(tmp_path).name == "preview-0.jpg"
 
 
 @requirement("R24")
-def test_tool_results_are_what_tools_returned_in_order_without_previews() -> None:
+def test_tool_results_are_ordered_without_previews() -> None:
     first = ToolResult("a", "get", "get", {"n": 1}, False, False)
     preview = ToolResult("b", "image_generation", "image_generation", {"n": 2}, False, True, preliminary=True)
     last = ToolResult("b", "image_generation", "image_generation", {"n": 3}, False, True)
@@ -167,7 +167,7 @@ def test_tool_results_are_what_tools_returned_in_order_without_previews() -> Non
 
 
 @requirement("R24")
-def test_the_sandbox_is_the_newest_of_several_and_a_response_that_names_none_has_none() -> None:
+def test_sandbox_is_newest_of_several_or_none() -> None:
     ran = [
         ToolResult(f"c{n}", "code_interpreter", "code_interpreter", {"container_id": f"cntr_{n}"}, False, True)
         for n in (1, 2)
@@ -179,7 +179,7 @@ def test_the_sandbox_is_the_newest_of_several_and_a_response_that_names_none_has
 
 
 @requirement("R24")
-def test_the_sandbox_is_the_last_results_or_else_the_one_that_the_response_names() -> None:
+def test_sandbox_of_last_result_overrides_response_sandbox() -> None:
     ran = ToolResult("c", "code_interpreter", "code_interpreter", {"container_id": "cntr_1"}, False, True)
     for parts, sandbox in (([ran], "cntr_1"), ([], "container_2")):
         finish = Finish("stop", Usage(), metadata={"container_id": "container_2"})
@@ -189,7 +189,7 @@ def test_the_sandbox_is_the_last_results_or_else_the_one_that_the_response_names
 
 
 @requirement("R24")
-async def test_the_sandbox_of_an_answer_is_known_where_only_the_response_names_it() -> None:
+async def test_sandbox_named_only_by_response_is_known() -> None:
     script = (
         MessagesScript().code_execution("1", stdout="1").text("ok").stop("end_turn", container={"id": "container_3"})
     )

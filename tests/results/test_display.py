@@ -54,7 +54,7 @@ async def a_result(*, approval: Any = None) -> ChatResult[str]:
 
 
 @requirement("R108")
-async def test_the_repr_of_a_result_with_an_image_is_short() -> None:
+async def test_repr_of_result_with_image_is_short() -> None:
     result = await a_result(approval=lambda question: "ask")
     for value in (result, result.run_state, *result.parts, *result.messages, *result.tool_runs, result.usage):
         assert len(repr(value)) <= MAX_CHARS, type(value)
@@ -77,7 +77,7 @@ async def test_the_repr_of_a_result_with_an_image_is_short() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_repr_names_its_type_and_stays_short_whatever_it_holds(value: Any) -> None:
+def test_repr_names_type_and_is_bounded(value: Any) -> None:
     shown = repr(value)
     assert shown.startswith(f"{type(value).__name__}(")
     assert shown.endswith(")")
@@ -85,13 +85,13 @@ def test_a_repr_names_its_type_and_stays_short_whatever_it_holds(value: Any) -> 
 
 
 @requirement("R108")
-def test_a_small_value_is_shown_whole() -> None:
+def test_small_value_is_shown_whole() -> None:
     assert repr(TextDelta("t", "hi")) == "TextDelta(id='t', delta='hi')"
     assert repr(File("f", "text/plain", data=b"ab")) == "File(id='f', mime_type='text/plain', data=b'ab')"
 
 
 @requirement("R108")
-async def test_a_notebook_shows_text_with_citations_images_and_folded_tools() -> None:
+async def test_notebook_shows_cited_text_images_and_folded_tools() -> None:
     shown = (await a_result())._repr_markdown_()
     assert 'Hello<sup><a href="https://a.example/">1</a></sup> world' in shown
     assert '<img src="data:image/png;base64,' in shown
@@ -110,7 +110,7 @@ async def test_a_notebook_shows_text_with_citations_images_and_folded_tools() ->
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_notebook_shows_images_inline(kind: Any) -> None:
+def test_notebook_shows_images_inline(kind: Any) -> None:
     assert kind._repr_html_().startswith('<img src="data:image/png;base64,iVBOR')
 
 
@@ -175,12 +175,12 @@ PIECES = st.sampled_from(
 @example("`<b>` ``` <script> ```\n<script>")
 @example("\\![x](https://spy.example/)")
 @example("```\n</code></pre><script>\n```")
-def test_nothing_that_a_model_writes_is_a_tag_an_image_or_a_script(text: str) -> None:
+def test_model_text_never_becomes_tag_image_or_script(text: str) -> None:
     assert is_inert(safe_markdown(text))
 
 
 @requirement("R108")
-def test_markdown_that_is_harmless_stays_as_it_is() -> None:
+def test_harmless_markdown_is_unchanged() -> None:
     text = (
         "# A\n\n*b* **c** [d](https://a.example/x_y) [e](docs/f.md)\n\n| a | b |\n|---|---|\n| 1 | 2 > 1 |\n\n- x & y"
     )
@@ -191,7 +191,7 @@ def test_markdown_that_is_harmless_stays_as_it_is() -> None:
 
 
 @requirement("R108")
-def test_a_hostile_answer_is_inert_in_a_notebook_and_its_citations_stand() -> None:
+def test_hostile_answer_is_inert_in_notebook_and_keeps_citations() -> None:
     text = f"{HOSTILE} \ue0001\ue001 \ud83d"
     parts: list[StreamPart] = [
         StepStart(0),
@@ -211,7 +211,7 @@ def test_a_hostile_answer_is_inert_in_a_notebook_and_its_citations_stand() -> No
 
 
 @requirement("R108")
-def test_a_marker_inside_code_is_a_link_too() -> None:
+def test_marker_inside_code_is_link() -> None:
     parts: list[StreamPart] = [
         StepStart(0),
         TextStart("t"),
@@ -225,6 +225,6 @@ def test_a_marker_inside_code_is_a_link_too() -> None:
 
 
 @requirement("R108")
-def test_a_chunk_and_a_typed_answer_can_be_shown() -> None:
+def test_chunk_and_typed_answer_have_markdown_repr() -> None:
     assert ChatResult(text="a <b>")._repr_markdown_() == "a &lt;b>"
     assert ChatResult(text='{"city": "Oslo"}')._repr_markdown_().startswith("<pre><code>")

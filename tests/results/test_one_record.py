@@ -309,7 +309,7 @@ async def test_new_call_with_known_id_is_another_record() -> None:
 
 
 @requirement("R182")
-async def test_record_with_files_is_over_once() -> None:
+async def test_record_with_files_ends_once() -> None:
     cited = {"type": "container_file_citation", "container_id": "cntr_1", "start_index": 0, "end_index": 4}
     script = (
         ResponsesScript()
@@ -353,7 +353,7 @@ async def test_file_cited_in_two_steps_is_delivered_once(is_changed: bool) -> No
 
 @requirement("R182")
 @pytest.mark.parametrize("error", ["401 Unauthorized", {"code": 401, "message": "401 Unauthorized"}])
-async def test_failed_list_of_tools_is_failed_run(error: Any) -> None:
+async def test_failed_tool_list_is_failed_run(error: Any) -> None:
     item = {"type": "mcp_list_tools", "server_label": "docs", "tools": [], "error": error}
     failed = {"type": "response.mcp_list_tools.failed"}
     script = ResponsesScript().item(item, failed, prefix="mcpl").text("I could not reach it.")
@@ -366,7 +366,7 @@ async def test_failed_list_of_tools_is_failed_run(error: Any) -> None:
     assert (records[-1].server, records[-1].error) == ("docs", "401 Unauthorized")
 
 
-def test_step_made_again_has_its_calls_once() -> None:
+def test_repeated_step_has_its_calls_once() -> None:
     call = ToolCall("c", "web_search", "web_search", True, input={"query": "a"})
     lost = ToolCall("d", "web_search", "web_search", True, input={"query": "b"})
     result = ToolResult("c", "web_search", "web_search", [], False, True)

@@ -114,7 +114,7 @@ def weather_agent() -> Agent:
 
 @requirement("R10")
 @pytest.mark.parametrize(("message", "result"), POLICIES)
-async def test_send_is_the_fold_of_send_stream(message: MessageMetadata, result: ResultMetadata) -> None:
+async def test_send_equals_fold_of_send_stream(message: MessageMetadata, result: ResultMetadata) -> None:
     chunks = await chunks_of(agent_for(everything(), message=message, result=result))
     sent = await agent_for(everything(), message=message, result=result).send("hi")
     assert "".join(chunk.output for chunk in chunks) == sent.output == "Hello world"
@@ -123,7 +123,7 @@ async def test_send_is_the_fold_of_send_stream(message: MessageMetadata, result:
 
 
 @requirement("R10", "R18")
-async def test_a_later_message_begins_on_a_new_line_in_the_output_but_not_in_the_stored_text() -> None:
+async def test_later_message_starts_new_line_only_in_output() -> None:
     chunks = await chunks_of(weather_agent())
     sent = await weather_agent().send("hi")
     assert "".join(chunk.output for chunk in chunks) == sent.output == "Let me look.\nIt is sunny."
@@ -132,7 +132,7 @@ async def test_a_later_message_begins_on_a_new_line_in_the_output_but_not_in_the
 
 
 @requirement("R18")
-async def test_a_tool_round_before_any_text_puts_no_newline_before_it() -> None:
+async def test_tool_round_before_text_adds_no_newline() -> None:
     scripts = [ResponsesScript().function_call("get_weather", {"city": "Oslo"}), ResponsesScript().text("Shipped!")]
     chunks = await chunks_of(agent_for(*scripts, tools=[get_weather]))
     sent = await agent_for(*scripts, tools=[get_weather]).send("hi")
@@ -141,7 +141,7 @@ async def test_a_tool_round_before_any_text_puts_no_newline_before_it() -> None:
 
 @requirement("R18")
 @given(st.lists(st.lists(st.sampled_from(["", "a", "\n", "b\n"]), max_size=3), max_size=4), st.integers(0, 2))
-def test_a_newline_stands_exactly_between_texts_that_are_not_empty(messages: list[list[str]], first: int) -> None:
+def test_newlines_separate_only_non_empty_strings(messages: list[list[str]], first: int) -> None:
     """`first` is the step at which a resumed run begins."""
     folding = ChunkFold()
     output = ""
@@ -181,7 +181,7 @@ EVERY_PART: list[StreamPart] = [
 
 
 @requirement("R101")
-def test_every_part_of_the_stream_is_reachable_from_chunks_and_result() -> None:
+def test_every_part_is_reachable_from_chunks_and_result() -> None:
     """Deltas are joined: text, thinking, and the input of a call."""
     assert {type(part) for part in EVERY_PART} == set(get_args(StreamPart))
     folding = ChunkFold()
@@ -194,7 +194,7 @@ def test_every_part_of_the_stream_is_reachable_from_chunks_and_result() -> None:
 
 
 @requirement("R101")
-def test_warnings_notices_errors_and_raw_parts_come_in_chunks_and_stay_in_the_result() -> None:
+def test_warnings_notices_errors_and_raw_parts_reach_result() -> None:
     folding = ChunkFold()
     chunks = [chunk for part in EVERY_PART for chunk in folding.feed(part)]
     result = fold(chunks)
@@ -207,7 +207,7 @@ def test_warnings_notices_errors_and_raw_parts_come_in_chunks_and_stay_in_the_re
 
 
 @requirement("R101")
-def test_an_error_that_ends_the_run_is_not_among_those_that_do_not() -> None:
+def test_fatal_error_is_not_in_result_errors() -> None:
     folding = ChunkFold()
     parts: list[StreamPart] = [StreamStart(()), Error("provider", "no"), Finish("error", Usage())]
     result = fold(chunk for part in parts for chunk in folding.feed(part))
@@ -216,7 +216,7 @@ def test_an_error_that_ends_the_run_is_not_among_those_that_do_not() -> None:
 
 
 @requirement("R11")
-async def test_a_result_holds_new_messages_only_with_the_users_own_first() -> None:
+async def test_result_holds_only_new_messages_starting_with_user() -> None:
     history = [ChatMessage.user("before"), ChatMessage.model("yes")]
     sent = await weather_agent().send("hi", history=history)
     assert [message.role for message in sent.messages] == ["user", "model", "tool", "model"]
@@ -230,7 +230,7 @@ async def test_a_result_holds_new_messages_only_with_the_users_own_first() -> No
 
 
 @requirement("R11")
-async def test_chunks_bring_thinking_the_id_the_usage_and_the_reason_once_each_and_join_to_the_result() -> None:
+async def test_chunks_carry_each_field_once_and_join_to_result() -> None:
     chunks = await chunks_of(agent_for(everything()))
     sent = await agent_for(everything()).send("hi")
     assert "".join(chunk.thinking for chunk in chunks) == sent.thinking == "I think."
@@ -243,9 +243,7 @@ async def test_chunks_bring_thinking_the_id_the_usage_and_the_reason_once_each_a
 
 @requirement("R12")
 @pytest.mark.parametrize(("message", "result"), POLICIES)
-async def test_each_tool_event_is_a_chunk_of_its_own_as_a_one_item_list(
-    message: MessageMetadata, result: ResultMetadata
-) -> None:
+async def test_each_tool_event_is_separate_chunk(message: MessageMetadata, result: ResultMetadata) -> None:
     chunks = await chunks_of(agent_for(everything(), message=message, result=result))
     keys = {"web_search", "file_search", "code_interpreter", "image_generation"}
     events = [chunk for chunk in chunks if keys & chunk.metadata.keys()]
@@ -263,7 +261,7 @@ def _is_of_a_server_tool(event: dict[str, Any]) -> bool:
 
 
 @requirement("R13", "R14")
-async def test_a_result_accumulates_every_event_in_arrival_order() -> None:
+async def test_result_accumulates_events_in_arrival_order() -> None:
     sent = await agent_for(everything()).send("hi")
     expected: dict[str, list[Any]] = {}
     for event in everything().events():
@@ -288,7 +286,7 @@ async def test_a_result_accumulates_every_event_in_arrival_order() -> None:
 
 @requirement("R10", "R13")
 @pytest.mark.parametrize("store", [True, False])
-async def test_two_summaries_are_apart_in_the_joined_thinking_and_in_the_details(store: bool) -> None:
+async def test_summaries_are_separate_in_thinking_and_details(store: bool) -> None:
     script = ResponsesScript(store=store).reasoning(["First ", "one."], "", ["", "Second."]).text("Hi")
     chunks = await chunks_of(agent_for(script))
     sent = await agent_for(script, message="full").send("hi")
@@ -304,14 +302,14 @@ async def test_two_summaries_are_apart_in_the_joined_thinking_and_in_the_details
 
 
 @requirement("R20", "R21")
-async def test_by_default_messages_hold_the_session_only() -> None:
+async def test_messages_hold_only_session_by_default() -> None:
     sent = await agent_for(everything()).send("hi")
     assert set(sent.messages[-1].metadata) == {"_responses_session", "_provenance"}
     assert sent.messages[-1].metadata["_responses_session"]["response_id"] == sent.id
 
 
 @requirement("R20", "R21", "R22", "R23")
-async def test_the_first_edition_keeps_events_thinking_and_summaries_in_the_message() -> None:
+async def test_full_policy_keeps_events_thinking_and_summaries() -> None:
     sent = await agent_for(everything(), message="full", result="response").send("hi")
     assert set(sent.metadata) == {"response_id", "model", "status"}
     metadata = sent.messages[-1].metadata
@@ -347,7 +345,7 @@ async def test_the_first_edition_keeps_events_thinking_and_summaries_in_the_mess
 
 
 @requirement("R20", "R22")
-async def test_the_summary_policy_keeps_summaries_without_events() -> None:
+async def test_summary_policy_keeps_summaries_without_events() -> None:
     sent = await agent_for(everything(), message="summary").send("hi")
     metadata = sent.messages[-1].metadata
     assert set(metadata) == {"_responses_session", "_provenance", "file_search", "code_interpreter"}
@@ -363,7 +361,7 @@ async def test_code_deltas_stream_one_by_one() -> None:
 
 @requirement("R16")
 @pytest.mark.parametrize(("message", "result"), POLICIES)
-async def test_deliverables_are_parts_and_journeys_are_metadata(
+async def test_deliverables_are_parts_and_intermediate_events_metadata(
     message: MessageMetadata, result: ResultMetadata
 ) -> None:
     sent = await agent_for(everything(), message=message, result=result).send("hi")
@@ -376,7 +374,7 @@ async def test_deliverables_are_parts_and_journeys_are_metadata(
 
 
 @requirement("R17")
-async def test_after_streamed_text_the_last_chunks_have_no_output_and_bring_the_other_parts() -> None:
+async def test_chunks_after_text_bring_other_parts_without_output() -> None:
     chunks = await chunks_of(agent_for(everything()))
     last_text = max(index for index, chunk in enumerate(chunks) if chunk.output)
     rest = chunks[last_text + 1 :]
@@ -385,7 +383,7 @@ async def test_after_streamed_text_the_last_chunks_have_no_output_and_bring_the_
 
 
 @requirement("R17")
-async def test_without_text_all_parts_come_in_the_messages() -> None:
+async def test_answer_without_text_brings_all_parts_in_messages() -> None:
     chunks = await chunks_of(agent_for(ResponsesScript().image(pixel_png(), partials=1)))
     assert "".join(chunk.output for chunk in chunks) == ""
     (model,) = [m for chunk in chunks for m in chunk.messages if m.role == "model"]
@@ -394,7 +392,7 @@ async def test_without_text_all_parts_come_in_the_messages() -> None:
 
 @requirement("R24")
 @pytest.mark.parametrize(("message", "result"), POLICIES)
-async def test_typed_accessors_do_not_depend_on_the_policy(message: MessageMetadata, result: ResultMetadata) -> None:
+async def test_typed_accessors_do_not_depend_on_policy(message: MessageMetadata, result: ResultMetadata) -> None:
     sent = await agent_for(everything(), message=message, result=result).send("hi")
     assert [event.event for event in sent.tool_events] == [e for e in everything().events() if _is_of_a_server_tool(e)]
     assert [file.name for file in sent.files] == ["image_4.png"]
@@ -403,7 +401,7 @@ async def test_typed_accessors_do_not_depend_on_the_policy(message: MessageMetad
 
 
 @requirement("R8", "R24")
-async def test_usage_is_told_per_step_and_once_in_total() -> None:
+async def test_usage_is_reported_per_step_and_once_in_total() -> None:
     async with weather_agent().stream("hi") as run:
         parts = [part async for part in run]
     grammar.check(parts)
@@ -415,7 +413,7 @@ async def test_usage_is_told_per_step_and_once_in_total() -> None:
     assert total.raw == {"steps": [usage.raw for usage in steps]}
 
 
-async def test_the_same_events_whatever_the_answer_was_asked_as() -> None:
+async def test_stored_parts_fold_to_same_chunks() -> None:
     """A chunk fold of parts that were written to the log and read again is the same."""
     async with agent_for(everything()).stream("hi") as run:
         parts = [part async for part in run]
@@ -426,7 +424,7 @@ async def test_the_same_events_whatever_the_answer_was_asked_as() -> None:
 
 
 @requirement("R42")
-async def test_a_response_of_tool_work_alone_is_still_found_by_its_session() -> None:
+async def test_response_with_only_tool_work_keeps_its_session() -> None:
     sent = await agent_for(ResponsesScript(id="resp_1").code_interpreter("1+1", logs="2", container_id="cntr_1")).send(
         "hi"
     )
@@ -444,7 +442,7 @@ def _plotting() -> ResponsesScript:
 
 @requirement("R13", "R16")
 @pytest.mark.parametrize("message", ["session", "summary", "full"])
-async def test_the_bytes_of_a_file_stand_once_in_the_metadata_of_results_and_messages(message: MessageMetadata) -> None:
+async def test_file_bytes_in_metadata_become_references(message: MessageMetadata) -> None:
     sent = await agent_for(_plotting(), message=message).send("Draw.")
     encoded = {file.id: base64.b64encode(file.data or b"").decode() for file in sent.files}
     assert encoded
@@ -458,7 +456,7 @@ async def test_the_bytes_of_a_file_stand_once_in_the_metadata_of_results_and_mes
 
 
 @requirement("R16")
-async def test_previews_stay_in_the_metadata_of_the_result() -> None:
+async def test_previews_stay_in_result_metadata() -> None:
     sent = await agent_for(_plotting()).send("Draw.")
     previews = [event for event in sent.metadata["image_generation"] if event["type"].endswith("partial_image")]
     assert [event["partial_image_b64"] for event in previews] == [base64.b64encode(pixel_png(blue=1)).decode()]

@@ -20,7 +20,7 @@ def record(tool: str, status: Any = "done", **fields: Any) -> ToolRun:
 
 
 @requirement("R171")
-def test_file_search_counts_passages_only_if_they_were_sent():
+def test_file_search_counts_passages_only_if_sent():
     assert tool_label(called("file_search", {"queries": ["eclipse"]}, {"results": None})) == "Searched “eclipse”"
     found = {"results": [{"filename": "a.md"}, {"filename": "a.md"}, {"file_id": "f2"}]}
     run = called("file_search", {"queries": ["eclipse"]}, found)

@@ -43,7 +43,7 @@ async def runs_of(provider: str, script: Any, **settings: Any) -> tuple[ToolRun,
 
 
 @requirement("R105")
-async def test_a_hosted_search_is_one_record_with_its_query_count_and_stages() -> None:
+async def test_hosted_search_is_one_record_with_query_count_and_stages() -> None:
     script = ResponsesScript().web_search("eclipse", sources=["https://a.example/", "https://b.example/"]).text("Soon.")
     (run,) = await runs_of("openai-responses", script)
     assert (run.tool, run.name, run.provider_executed, run.status) == ("web_search", "web_search", True, "done")
@@ -56,7 +56,7 @@ async def test_a_hosted_search_is_one_record_with_its_query_count_and_stages() -
 
 
 @requirement("R105")
-async def test_the_top_snippet_of_a_file_search_has_at_most_200_characters() -> None:
+async def test_file_search_snippet_has_at_most_200_characters() -> None:
     script = ResponsesScript().file_search("fib", results=[{"file_id": "f", "text": "1 1 2 3 " * 99}, {"text": "x"}])
     (run,) = await runs_of("openai-responses", script.text("ok"))
     assert run.result_count == 2
@@ -87,7 +87,7 @@ async def test_code_image_and_function_runs_hold_code_files_and_errors() -> None
 
 
 @requirement("R105")
-async def test_chunks_carry_the_records_that_changed_and_the_last_of_each_is_the_results() -> None:
+async def test_chunks_carry_changed_records_up_to_result() -> None:
     script = ResponsesScript().code_interpreter(["1+", "1"], logs="2\n", container_id="c").text("ok")
     async with FakeProvider([script.reply()]) as fake:
         chunks = [chunk async for chunk in Agent("openai-responses", base_url=fake.base_url).send_stream("hi")]
@@ -108,7 +108,7 @@ async def test_chunks_carry_the_records_that_changed_and_the_last_of_each_is_the
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_code_comes_as_it_is_written_on_every_provider(provider: str, script: Any) -> None:
+async def test_code_is_streamed_on_every_provider(provider: str, script: Any) -> None:
     async with FakeProvider([script.text("ok").reply()]) as fake:
         chunks = [chunk async for chunk in Agent(provider, base_url=fake.base_url).send_stream("hi")]
     written = [chunk.code for chunk in chunks if chunk.code]
@@ -117,7 +117,7 @@ async def test_code_comes_as_it_is_written_on_every_provider(provider: str, scri
     assert [run.code for run in fold(chunks).tool_runs] == [CODE]
 
 
-def test_the_code_of_two_calls_is_parted_by_a_newline() -> None:
+def test_newline_separates_code_of_two_calls() -> None:
     folding = CodeFold()
     calls = [
         ToolCall(f"c{n}", "code_execution", "code_execution", True, input={"code": code})
@@ -126,7 +126,7 @@ def test_the_code_of_two_calls_is_parted_by_a_newline() -> None:
     assert "".join(map(folding.feed, calls)) == "a\nb\nc"
 
 
-def test_commands_of_a_shell_are_lines_of_code() -> None:
+def test_shell_commands_are_lines_of_code() -> None:
     folding = CodeFold()
     parts: list[StreamPart] = [
         ToolInputStart("c", "shell", True),
@@ -138,7 +138,7 @@ def test_commands_of_a_shell_are_lines_of_code() -> None:
     assert [folding.feed(part) for part in parts] == ["", "ls ", "-l", "", "\npwd"]
 
 
-def test_a_call_that_gets_its_final_id_late_is_still_one_record() -> None:
+def test_call_with_late_final_id_is_one_record() -> None:
     parts: list[StreamPart] = [
         ToolInputStart("item", "get", False),
         ToolInputEnd("item"),
@@ -149,7 +149,7 @@ def test_a_call_that_gets_its_final_id_late_is_still_one_record() -> None:
     assert (run.id, run.call_id, run.status, run.snippet) == ("item", "call_1", "done", "ok")
 
 
-def test_an_id_that_comes_again_in_a_later_step_is_another_call() -> None:
+def test_id_reused_in_later_step_is_other_call() -> None:
     event = ToolEvent("get", "start", {}, call_id="c")
     call = ToolCall("c", "get", "get", False, input={})
     result = ToolResult("c", "get", "get", "ok", False, False)
@@ -157,7 +157,7 @@ def test_an_id_that_comes_again_in_a_later_step_is_another_call() -> None:
     assert [(run.key, run.status) for run in runs] == [((0, "c"), "done"), ((1, "c"), "running")]
 
 
-def test_a_grounding_without_a_call_is_a_record_of_its_tool() -> None:
+def test_grounding_without_call_is_record_of_its_tool() -> None:
     found = {"webSearchQueries": ["q"], "groundingChunks": [{"web": {"uri": "https://a.example/", "title": "A"}}]}
     parts = [
         StepStart(0),
@@ -172,7 +172,7 @@ def test_a_grounding_without_a_call_is_a_record_of_its_tool() -> None:
 @pytest.mark.parametrize(
     ("reason", "status"), [("approval", "waiting"), ("error", "unfinished"), ("stop", "unfinished")]
 )
-def test_a_call_without_a_result_waits_or_is_unfinished(reason: Any, status: str) -> None:
+def test_call_without_result_is_waiting_or_unfinished(reason: Any, status: str) -> None:
     parts = [
         ToolCall("c", "get", "mcp", True, input={"a": 1}),
         ToolApprovalRequest("a", "c", "get", {"a": 1}, "shop"),
@@ -182,14 +182,14 @@ def test_a_call_without_a_result_waits_or_is_unfinished(reason: Any, status: str
     assert (run.status, run.server, run.is_over) == (status, "shop", status != "waiting")
 
 
-def test_a_field_of_a_functions_own_result_names_no_server() -> None:
+def test_field_of_function_result_names_no_server() -> None:
     result = {"server_name": "db1", "rows": 3}
     (mine,) = tool_runs([ToolResult("c", "look", "look", result, False, False)])
     (hosted,) = tool_runs([ToolResult("c", "look", "mcp", result, False, True)])
     assert (mine.server, hosted.server) == (None, "db1")
 
 
-def test_stages_are_bounded_and_the_result_is_among_them() -> None:
+def test_stages_are_bounded_and_include_result() -> None:
     events = [
         ToolEvent("agent", stage, {}, call_id="c") for _ in range(300) for stage in ("text-delta", "text-end", "source")
     ]
@@ -213,7 +213,7 @@ def calls_seen(parts: list[StreamPart]) -> set[str]:
 
 @requirement("R105")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-async def test_a_recording_has_records_for_exactly_the_calls_in_it(path: Path) -> None:
+async def test_recording_has_one_record_per_call(path: Path) -> None:
     recording = Recording.load(path)
     for run in replay(recording, ReplayTransport(recording)):
         parts = [part async for part in run]
@@ -272,7 +272,7 @@ PARTS: st.SearchStrategy[StreamPart] = st.one_of(
 
 @requirement("R105")
 @given(st.lists(PARTS, max_size=12))
-def test_garbage_raises_nothing_and_every_change_is_reported(parts: list[StreamPart]) -> None:
+def test_garbage_does_not_raise_and_every_change_is_reported(parts: list[StreamPart]) -> None:
     folding, code = ToolRunFold(), CodeFold()
     last: dict[tuple[int, str], ToolRun] = {}
     for at, part in enumerate(parts):
@@ -283,7 +283,7 @@ def test_garbage_raises_nothing_and_every_change_is_reported(parts: list[StreamP
 
 
 @requirement("R105")
-def test_the_events_of_a_tool_are_found_by_its_class_whatever_key_a_provider_uses() -> None:
+def test_tool_events_are_found_by_class_across_providers() -> None:
     events = [ToolEvent(tool, "done", {}) for tool in ("web_search", "google_search", "mcp", "get")]
     folding = ChunkFold()
     result = fold(chunk for event in events for chunk in folding.feed(event))
@@ -294,7 +294,7 @@ def test_the_events_of_a_tool_are_found_by_its_class_whatever_key_a_provider_use
 
 @requirement("R105")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-async def test_every_recorded_event_is_of_a_known_tool(path: Path) -> None:
+async def test_every_recorded_event_belongs_to_known_tool(path: Path) -> None:
     """A key that no class of tools claims would not be found by `events_of`."""
     from sidestream.tools.server_side import TOOLS as CLASSES, event_keys
 

@@ -46,7 +46,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("status", "error"), OVERFLOWS)
-def test_a_server_that_refuses_a_long_request_is_recognised(status: int, error: Any) -> None:
+def test_refusal_of_long_request_is_context_overflow(status: int, error: Any) -> None:
     found = status_error(CALL, status, {}, json.dumps({"error": error}).encode())
     assert type(found) is ContextOverflowError
     assert (found.retryable, found.status, found.kind) == (False, status, "context-overflow")
@@ -57,7 +57,7 @@ def test_a_server_that_refuses_a_long_request_is_recognised(status: int, error: 
 
 
 @pytest.mark.parametrize(("status", "error"), OTHERS)
-def test_other_errors_are_not_taken_for_it(status: int, error: Any) -> None:
+def test_other_errors_are_not_context_overflow(status: int, error: Any) -> None:
     found = status_error(CALL, status, {}, json.dumps({"error": error}).encode())
     assert not isinstance(found, ContextOverflowError)
 
@@ -72,14 +72,14 @@ def test_other_errors_are_not_taken_for_it(status: int, error: Any) -> None:
         ("google:interactions/m", InteractionScript().error("invalid_argument", "The input token count (3) exceeds the maximum number of tokens allowed (2).")),
     ],
 )  # fmt: skip
-async def test_an_overflow_in_a_stream_has_its_class_at_every_provider(model: str, script: ScriptBuilder) -> None:
+async def test_overflow_in_stream_has_its_class_at_every_provider(model: str, script: ScriptBuilder) -> None:
     async with FakeProvider([script.reply()], base_path="" if "google" in model else "/v1") as fake:
         with pytest.raises(ContextOverflowError) as caught:
             await Agent(model, base_url=fake.base_url, api_key="k").send("hi")
     assert not caught.value.retryable
 
 
-async def test_the_field_that_a_provider_objects_to_is_on_the_error_and_on_the_part() -> None:
+async def test_rejected_field_is_named_on_error_and_part() -> None:
     error = {
         "message": "Invalid value",
         "type": "invalid_request_error",
@@ -93,7 +93,7 @@ async def test_the_field_that_a_provider_objects_to_is_on_the_error_and_on_the_p
         assert (caught.value.code, caught.value.param) == ("invalid_value", "input[0].role")
 
 
-def test_google_names_the_field_in_its_details() -> None:
+def test_google_names_rejected_field_in_details() -> None:
     body = b'{"error":{"code":400,"status":"INVALID_ARGUMENT","message":"m","details":[{"@type":"BadRequest","fieldViolations":[{"field":"contents[0].role","description":"d"}]}]}}'
     assert status_error(CALL, 400, {}, body).param == "contents[0].role"
 
@@ -105,7 +105,7 @@ def test_google_names_the_field_in_its_details() -> None:
         ("openai:m", {"error": {"message": "m", "type": "invalid", "param": "tools[0]", "code": "invalid"}}),
     ],
 )  # fmt: skip
-async def test_a_field_named_in_the_stream_is_kept_too(model: str, reply: Any) -> None:
+async def test_rejected_field_in_stream_is_kept(model: str, reply: Any) -> None:
     async with FakeProvider([sse([reply])]) as fake:
         with pytest.raises(ProviderError) as caught:
             await Agent(model, base_url=fake.base_url).send("hi")
@@ -113,7 +113,7 @@ async def test_a_field_named_in_the_stream_is_kept_too(model: str, reply: Any) -
 
 
 @pytest.mark.parametrize("kind", [ProviderError, ContextOverflowError])
-def test_an_error_survives_the_way_through_its_part(kind: type[RunError]) -> None:
+def test_error_survives_conversion_to_part(kind: type[RunError]) -> None:
     error = kind("m", code="c", status=400, param="p")
     again = error_from_part(part_of_error(error))
     assert (type(again), again.message, again.code, again.status, again.param) == (kind, "m", "c", 400, "p")

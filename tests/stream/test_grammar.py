@@ -90,14 +90,14 @@ def is_legal(parts: list[StreamPart]) -> bool:
 
 
 @requirement("R5", "R1")
-def test_a_stream_with_every_kind_of_part_is_legal():
+def test_stream_with_every_kind_of_part_is_valid():
     check(FULL)
     assert {part.type for part in FULL} == {name for names in TRANSITIONS.values() for name in names} - {"error"}
 
 
 @requirement("R5")
 @pytest.mark.parametrize("place", range(len(FULL)))
-def test_leaving_out_any_part_that_another_needs_is_illegal(place: int):
+def test_omitting_required_part_is_invalid(place: int):
     optional = (ResponseMetadata, ReasoningDelta, TextDelta, Source, ToolInputDelta, ToolEvent, File, Custom, Raw)
     optional += (ToolApprovalRequest, ToolResult)
     is_optional = isinstance(FULL[place], optional) or FULL[place] == Steer("m", "applied", "And?")
@@ -106,13 +106,13 @@ def test_leaving_out_any_part_that_another_needs_is_illegal(place: int):
 
 @requirement("R5", "R4")
 @pytest.mark.parametrize("place", range(1, len(FULL)))
-def test_a_stream_that_stops_before_its_finish_is_illegal(place: int):
+def test_stream_without_finish_is_invalid(place: int):
     assert not is_legal(FULL[:place])
 
 
 @requirement("R4", "R5")
 @pytest.mark.parametrize("part", [FINISH, START, STEP, Raw("p", {}), TextStart("x")])
-def test_nothing_may_follow_finish(part: StreamPart):
+def test_no_part_can_follow_finish(part: StreamPart):
     with pytest.raises(GrammarError):
         check([*FULL, part])
 
@@ -121,7 +121,7 @@ def test_nothing_may_follow_finish(part: StreamPart):
 @pytest.mark.parametrize(
     "part", [part for part in FULL if not isinstance(part, StreamStart)], ids=lambda part: part.type
 )
-def test_nothing_may_come_before_the_start(part: StreamPart):
+def test_no_part_can_precede_start(part: StreamPart):
     with pytest.raises(GrammarError):
         Checker().feed(part)
 
@@ -141,7 +141,7 @@ def test_nothing_may_come_before_the_start(part: StreamPart):
     ],
     ids=lambda part: part.type,
 )
-def test_what_a_model_says_comes_only_inside_a_step(part: StreamPart):
+def test_model_parts_are_valid_only_inside_step(part: StreamPart):
     assert not is_legal([START, part, FINISH])
 
 
@@ -156,13 +156,13 @@ def test_what_a_model_says_comes_only_inside_a_step(part: StreamPart):
         Error("tool", "m"),
     ],
 )
-def test_what_client_tools_do_may_come_between_steps(part: StreamPart):
+def test_client_tool_parts_are_valid_between_steps(part: StreamPart):
     check([START, STEP, STEPPED, part, FINISH])
 
 
 @requirement("R4", "R5")
 @pytest.mark.parametrize("part", [START, STEP, FINISH], ids=lambda part: part.type)
-def test_a_step_is_not_broken_off(part: StreamPart):
+def test_step_cannot_be_broken_off(part: StreamPart):
     assert not is_legal([START, STEP, part, STEPPED, FINISH])
 
 
@@ -175,7 +175,7 @@ BLOCK_PARTS: dict[str, tuple[StreamPart, StreamPart, StreamPart]] = {
 
 @requirement("R5")
 @pytest.mark.parametrize("family", sorted(BLOCK_PARTS))
-def test_a_block_opens_once_grows_while_it_is_open_and_closes_once(family: str):
+def test_block_opens_once_grows_while_open_and_closes_once(family: str):
     start, delta, end = BLOCK_PARTS[family]
     assert is_legal(in_step(start, delta, delta, end))
     assert is_legal(in_step(start, end))
@@ -188,19 +188,19 @@ def test_a_block_opens_once_grows_while_it_is_open_and_closes_once(family: str):
     assert not is_legal(in_step(start))
 
 
-def test_every_family_of_blocks_is_tested_above():
+def test_every_block_family_is_tested():
     assert {family for family, _ in BLOCKS.values()} == BLOCK_PARTS.keys()
 
 
 @requirement("R5")
-def test_blocks_of_two_families_may_share_an_id_and_a_later_step_may_use_it_again():
+def test_block_ids_can_be_shared_across_families_and_steps():
     check(in_step(TextStart("x"), ReasoningStart("x"), TextEnd("x"), ReasoningEnd("x")))
     again = [StepStart(1), TextStart("x"), TextEnd("x"), StepFinish(1, "stop", Usage())]
     check([START, STEP, TextStart("x"), TextEnd("x"), STEPPED, *again, FINISH])
 
 
 @requirement("R5")
-def test_steps_count_from_zero_without_a_gap():
+def test_steps_count_from_zero_without_gaps():
     def steps(*numbers: tuple[int, int]) -> list[StreamPart]:
         pairs = [(StepStart(begun), StepFinish(ended, "stop", Usage())) for begun, ended in numbers]
         return [START, *[part for pair in pairs for part in pair], FINISH]
@@ -213,7 +213,7 @@ def test_steps_count_from_zero_without_a_gap():
 
 
 @requirement("R5")
-def test_a_call_comes_once_per_step_after_its_input_is_closed():
+def test_call_comes_once_per_step_after_its_input_closed():
     start, _, end = ToolInputStart("c", "f", False), None, ToolInputEnd("c")
     assert is_legal(in_step(CALL))
     assert is_legal(in_step(start, end, CALL))
@@ -232,12 +232,12 @@ def test_a_call_comes_once_per_step_after_its_input_is_closed():
         (ToolCall("c", "f", "f", False, {}, input_error="broken"), False),
     ],
 )
-def test_a_call_has_an_input_or_an_error(call: ToolCall, legal: bool):
+def test_call_has_input_or_error(call: ToolCall, legal: bool):
     assert is_legal(in_step(call)) is legal
 
 
 @requirement("R5")
-def test_a_result_follows_its_call_and_only_previews_come_before_the_final_one():
+def test_only_previews_come_between_call_and_final_result():
     assert is_legal(in_step(CALL, PREVIEW, PREVIEW, RESULT))
     assert not is_legal(in_step(RESULT))
     assert not is_legal(in_step(RESULT, CALL))
@@ -246,20 +246,20 @@ def test_a_result_follows_its_call_and_only_previews_come_before_the_final_one()
 
 
 @requirement("R5")
-def test_a_call_id_may_be_called_and_answered_again_in_a_later_step():
+def test_call_id_can_be_reused_in_later_step():
     again = [StepStart(1), CALL, RESULT, StepFinish(1, "stop", Usage())]
     check([START, STEP, CALL, RESULT, STEPPED, *again, FINISH])
 
 
 @requirement("R5")
-def test_an_approval_request_needs_its_call():
+def test_approval_request_needs_its_call():
     request = ToolApprovalRequest("a", "c", "f", {})
     assert is_legal(in_step(CALL, request))
     assert not is_legal(in_step(request))
 
 
 @requirement("R5")
-def test_a_source_needs_its_text_block_which_may_be_closed_already():
+def test_source_needs_its_open_or_closed_text_block():
     source = Source("s", "url", url="u", text_id="x")
     assert is_legal(in_step(TextStart("x"), TextEnd("x"), source))
     assert is_legal(in_step(Source("s", "url", url="u")))
@@ -277,13 +277,13 @@ def test_a_source_needs_its_text_block_which_may_be_closed_already():
         (File("i", "a/b", data=b"x", url="u"), False),
     ],
 )
-def test_a_file_has_either_its_bytes_or_its_address(file: File, legal: bool):
+def test_file_has_either_bytes_or_url(file: File, legal: bool):
     assert is_legal(in_step(file)) is legal
 
 
 @requirement("R4", "R5")
 @pytest.mark.parametrize("kind", ["provider", "truncated", "protocol", "timeout", "rate-limit", "limit"])
-def test_an_error_and_only_an_error_ends_in_finish_error(kind: str):
+def test_only_error_ends_in_finish_error(kind: str):
     error = Error(kind, "m")  # pyright: ignore[reportArgumentType]
     assert is_legal([START, error, FAILED])
     assert is_legal([START, STEP, error, STEPPED, FAILED])
@@ -292,13 +292,13 @@ def test_an_error_and_only_an_error_ends_in_finish_error(kind: str):
 
 
 @requirement("R5")
-def test_an_error_of_a_tool_does_not_end_the_run():
+def test_tool_error_does_not_end_run():
     assert is_legal(in_step(Error("tool", "m")))
     assert not is_legal([START, Error("tool", "m"), FAILED])
 
 
 @requirement("R5")
-def test_the_checker_says_at_which_part_a_stream_went_wrong():
+def test_checker_names_first_invalid_part():
     checker = Checker()
     checker.feed(START)
     checker.feed(STEP)
@@ -318,11 +318,11 @@ def test_the_checker_says_at_which_part_a_stream_went_wrong():
         [Steer("m", "accepted", "And?"), Steer("m", "applied", "And?"), Steer("m", "applied", "And?")],
     ],
 )
-def test_a_message_is_accepted_once_and_then_applied_or_failed_once(parts: list[StreamPart]):
+def test_message_is_accepted_once_then_applied_or_failed_once(parts: list[StreamPart]):
     assert not is_legal([START, *parts, STEP, STEPPED, FINISH])
     assert is_legal([START, Steer("m", "accepted", "And?"), STEP, STEPPED, Steer("m", "failed", "And?"), FINISH])
 
 
 @requirement("R5", "R115")
-def test_a_message_is_never_applied_inside_a_step():
+def test_message_is_never_applied_inside_step():
     assert not is_legal(in_step(Steer("m", "accepted", "And?"), Steer("m", "applied", "And?")))

@@ -145,7 +145,7 @@ INTERNAL = {"outcome"}
 
 
 @pytest.mark.parametrize("part", [StepFinish(0, "stop", Usage()), Finish("stop", Usage())])
-def test_what_a_decoder_says_to_the_turn_is_no_part_of_the_public_json(part: StepFinish | Finish):
+def test_decoder_outcome_is_left_out_of_public_json(part: StepFinish | Finish):
     outcome = StepOutcome(
         message_metadata={"_p_session": {"id": "r"}}, summaries={"t": [1]}, is_paused=True, is_kept=True
     )
@@ -154,9 +154,7 @@ def test_what_a_decoder_says_to_the_turn_is_no_part_of_the_public_json(part: Ste
 
 @requirement("R1")
 @pytest.mark.parametrize(("part", "expected"), SHORTEST, ids=[expected["type"] for _, expected in SHORTEST])
-def test_a_part_s_json_has_its_tag_and_its_fields_and_leaves_out_what_is_absent(
-    part: StreamPart, expected: dict[str, Any]
-):
+def test_part_json_has_tag_and_fields_without_absent_ones(part: StreamPart, expected: dict[str, Any]):
     assert json.loads(part.to_json()) == expected
     assert part.type == expected["type"]
     assert next(iter(json.loads(part.to_json()))) == "type"
@@ -164,9 +162,7 @@ def test_a_part_s_json_has_its_tag_and_its_fields_and_leaves_out_what_is_absent(
 
 @requirement("R1")
 @pytest.mark.parametrize(("part", "expected"), SHORTEST, ids=[expected["type"] for _, expected in SHORTEST])
-def test_a_part_has_exactly_these_optional_fields_and_names_them_alike_in_json(
-    part: StreamPart, expected: dict[str, Any]
-):
+def test_part_has_listed_optional_fields_with_same_json_names(part: StreamPart, expected: dict[str, Any]):
     optional = {**OPTIONAL.get(type(part), {}), "provider_metadata": {"p": {"k": 1}}}
     assert set(part.__struct_fields__) - INTERNAL == (expected.keys() - {"type"}) | optional.keys()
     full = msgspec.structs.replace(part, **optional)
@@ -176,33 +172,33 @@ def test_a_part_has_exactly_these_optional_fields_and_names_them_alike_in_json(
 
 
 @requirement("R1")
-def test_these_are_all_the_parts_there_are():
+def test_list_of_parts_is_complete():
     assert {type(part) for part, _ in SHORTEST} == set(get_args(StreamPart))
     assert len(SHORTEST) == 24
 
 
 @requirement("R1", "R6")
 @pytest.mark.parametrize("part", [part for part, _ in SHORTEST], ids=lambda part: part.type)
-def test_a_part_is_frozen(part: StreamPart):
+def test_part_is_frozen(part: StreamPart):
     for field in part.__struct_fields__:
         with pytest.raises(AttributeError):
             setattr(part, field, None)
 
 
 @requirement("R7")
-def test_the_finish_reasons_are_these():
+def test_finish_reasons_are_listed():
     expected = {"stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"}
     assert set(get_args(FinishReason)) == expected
 
 
-def test_the_kinds_of_errors_and_sources_are_these():
+def test_error_and_source_kinds_are_listed():
     expected = {"provider", "truncated", "protocol", "timeout", "rate-limit", "context-overflow", "limit", "tool"}
     assert set(get_args(ErrorKind)) == expected
     assert set(get_args(SourceKind)) == {"url", "document", "place", "container_file", "file_path"}
 
 
 @requirement("R8")
-def test_usage_of_two_steps_adds_up_and_keeps_both_raw_objects():
+def test_usage_of_two_steps_adds_up_and_keeps_raw_objects():
     other = Usage(InputUsage(10, 10), OutputUsage(1, 1), {"web_search": 1, "mcp": 1}, {"total_tokens": 11})
     total = USAGE + other
     assert total.input == InputUsage(16, 13, 2, 1)
@@ -214,7 +210,7 @@ def test_usage_of_two_steps_adds_up_and_keeps_both_raw_objects():
 
 
 @requirement("R8")
-def test_nothing_added_to_usage_changes_nothing():
+def test_adding_empty_usage_is_identity():
     assert Usage() + USAGE == USAGE
     assert USAGE + Usage() == USAGE
 
@@ -224,7 +220,7 @@ def test_bytes_are_base64_in_json():
 
 
 @given(st.text(st.characters(codec=None)), st.recursive(st.text(st.characters(codec=None)), st.lists, max_leaves=3))
-def test_any_text_survives_lone_surrogates_too(text: str, value: Any):
+def test_any_text_with_lone_surrogates_round_trips(text: str, value: Any):
     # Halves of a pair that stand side by side are one character in JSON, so they are joined before comparing.
     joined = json.loads(json.dumps([text, value]))
     for part in (TextDelta("t", joined[0]), Raw("p", {"deep": joined[1]})):
@@ -236,19 +232,19 @@ def test_any_text_survives_lone_surrogates_too(text: str, value: Any):
 @pytest.mark.parametrize(
     "line", ["", "{}", "[]", '{"type":"nonsense"}', '{"type":"text-start"}', '{"type":"text-start","id":3}']
 )
-def test_a_line_that_is_no_part_is_refused(line: str):
+def test_invalid_part_line_is_refused(line: str):
     with pytest.raises(ValueError, match=r"."):
         part_from_json(line)
 
 
-def test_a_line_with_a_field_of_a_later_version_is_still_read():
+def test_line_with_field_of_later_version_is_read():
     assert part_from_json('{"type":"text-start","id":"t","colour":"red"}') == TextStart("t")
 
 
 # The package
 
 
-def test_the_public_names_are_those_that_type_checkers_see():
+def test_public_names_match_type_stub():
     tree = ast.parse(Path(sidestream.__file__).with_suffix(".pyi").read_text("utf-8"))
     imports = [n for n in tree.body if isinstance(n, ast.ImportFrom)]
     seen = {alias.name: str(node.module) for node in imports for alias in node.names if alias.name != "__version__"}
@@ -257,12 +253,12 @@ def test_the_public_names_are_those_that_type_checkers_see():
         assert getattr(sidestream, name) is getattr(sys.modules[module], name)
 
 
-def test_every_part_is_a_public_name():
+def test_every_part_is_public():
     names = {type(part).__name__ for part, _ in SHORTEST}
     assert names <= set(sidestream.__all__)
 
 
-def test_a_name_that_does_not_exist_is_an_attribute_error():
+def test_unknown_name_raises_attribute_error():
     with pytest.raises(AttributeError):
         _ = sidestream.Nonsense  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -275,7 +271,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
         "from sidestream import Agent",
     ],
 )
-def test_importing_loads_nothing_but_msgspec_and_the_standard_library(statement: str):
+def test_import_loads_only_msgspec_and_standard_library(statement: str):
     program = (
         f"import sys; before = set(sys.modules); {statement}; "
         "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
@@ -290,7 +286,7 @@ def test_importing_loads_nothing_but_msgspec_and_the_standard_library(statement:
 
 @requirement("R106")
 @pytest.mark.parametrize("part", [part for part, _ in SHORTEST], ids=lambda part: part.type)
-def test_every_part_has_its_type_as_a_literal_and_is_read_back_from_its_json(part: StreamPart) -> None:
+def test_every_part_has_literal_type_and_round_trips(part: StreamPart) -> None:
     (tag,) = get_args(get_args(get_type_hints(type(part))["type"])[0])
     assert part.type == tag == json.loads(part.to_json())["type"]
     assert part_from_json(part.to_json()) == part

@@ -18,19 +18,19 @@ def result(index: object, *, preliminary: bool = True, data: object = ENCODED) -
 
 
 @requirement("R35")
-def test_a_preliminary_picture_is_a_preview_with_its_place_and_its_call():
+def test_preliminary_image_is_preview_with_index_and_call():
     shown = Preview(index=2, data=PNG, mime_type="image/png", tool="image_generation", call_id="ig_1")
     assert preview_of(result(2)) == shown
 
 
 @pytest.mark.parametrize("index", [None, "1", True, 1.0])
-def test_a_preview_without_a_number_is_the_first(index: object):
+def test_preview_without_number_is_first(index: object):
     found = preview_of(result(index))
     assert found is not None
     assert found.index == 0
 
 
-def test_a_picture_of_the_models_reasoning_belongs_to_no_tool():
+def test_image_of_reasoning_belongs_to_no_tool():
     part = Custom("google.thought-image", {"data": ENCODED, "index": 1})
     assert preview_of(part) == Preview(index=1, data=PNG, mime_type="image/png")
 

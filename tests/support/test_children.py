@@ -14,7 +14,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_that_the_launcher_ignores_is_not_ignored_by_children(number: signal.Signals):
+def test_signal_ignored_by_launcher_is_not_ignored_by_children(number: signal.Signals):
     assert signal.getsignal(number) is not signal.SIG_IGN  # conftest.py has seen to it
     before = signal.signal(number, signal.SIG_IGN)
     try:
@@ -31,7 +31,7 @@ def test_a_signal_that_the_launcher_ignores_is_not_ignored_by_children(number: s
         signal.signal(number, before)
 
 
-def test_a_started_process_ends_with_its_block():
+def test_started_process_ends_with_its_block():
     with started(sys.executable, "-c", "import time; time.sleep(60)") as child:
         assert not ends(child.pid, 0)
     assert ends(child.pid, 0)
@@ -64,7 +64,7 @@ def endless_waits(source: str) -> list[int]:
     return found
 
 
-def test_no_test_waits_for_ever_for_a_process_or_a_thread():
+def test_no_test_waits_indefinitely_for_process_or_thread():
     paths = TESTS.glob("**/*.py")
     found = {path.relative_to(TESTS).as_posix(): endless_waits(path.read_text("utf-8")) for path in paths}
     assert {name: lines for name, lines in found.items() if lines} == {}
@@ -82,5 +82,5 @@ def test_no_test_waits_for_ever_for_a_process_or_a_thread():
         ("','.join(words)", False),
     ],
 )
-def test_an_endless_wait_is_seen(line: str, is_endless: bool):
+def test_endless_wait_is_detected(line: str, is_endless: bool):
     assert endless_waits(line) == [1] * is_endless

@@ -72,32 +72,32 @@ def loaded() -> str:
 
 @requirement("R94")
 @pytest.mark.parametrize("settings", ["", "telemetry=False"])
-def test_a_run_imports_nothing_of_opentelemetry_unless_the_program_has(settings: str):
+def test_run_imports_opentelemetry_only_if_program_did(settings: str):
     assert printed(f"{RUN}\nasyncio.run(main({settings}))\n{loaded()}") == "[]"
     assert printed(f"import sidestream, sidestream.telemetry, sys\nfrom sidestream import Agent\n{loaded()}") == "[]"
 
 
 @requirement("R94")
-def test_a_program_that_imports_the_api_but_configures_nothing_is_not_traced():
+def test_importing_api_without_configuration_does_not_trace():
     program = f"{RUN}\nfrom opentelemetry import metrics, trace\nasyncio.run(main())\n"
     assert printed(program + "print('sidestream.telemetry.spans' in sys.modules)") == "False"
 
 
 @requirement("R94")
-def test_a_program_that_configures_a_tracer_provider_is_traced_without_any_setting():
+def test_configured_tracer_provider_enables_tracing():
     names = printed(f"{RUN}\n{CONFIGURED}\nasyncio.run(main())\nprint(*names(), sep=',')")
     assert names == "chat gpt-5.6,execute_tool look_up,execute_tool web_search,chat gpt-5.6,invoke_agent"
 
 
 @requirement("R94")
 @pytest.mark.parametrize("value", ["django, sidestream", "*"])
-def test_the_variable_that_disables_instrumentations_is_respected(value: str):
+def test_variable_disabling_instrumentations_is_respected(value: str):
     program = f"{RUN}\n{CONFIGURED}\nasyncio.run(main())\nprint(names())"
     assert printed(program, OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=value) == "[]"
 
 
 @requirement("R94")
-def test_a_program_that_configures_metrics_only_is_measured():
+def test_configuring_only_metrics_enables_metrics():
     program = f"""{RUN}
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
@@ -118,7 +118,7 @@ print(*sorted(m.name for r in data.resource_metrics for s in r.scope_metrics for
 
 
 @requirement("R94")
-def test_settings_without_the_package_name_the_extra():
+def test_settings_without_opentelemetry_name_extra():
     program = f"""{RUN}
 from sidestream import MissingExtraError
 from sidestream.telemetry import Telemetry
@@ -180,7 +180,7 @@ def values(pairs: Iterable[Any]) -> dict[str, Any]:
 
 
 @requirement("R94")
-async def test_spans_and_metrics_arrive_at_an_otlp_receiver(wired: Subject):
+async def test_spans_and_metrics_reach_otlp_receiver(wired: Subject):
     def get_weather(city: str) -> str:
         return "sunny"
 
@@ -231,7 +231,7 @@ async def test_spans_and_metrics_arrive_at_an_otlp_receiver(wired: Subject):
 
 
 @requirement("R94", "R160")
-def test_the_gauges_of_a_server_arrive_at_an_otlp_receiver(tmp_path: Path):
+def test_server_gauges_reach_otlp_receiver(tmp_path: Path):
     receiver = FakeProvider(base_path="")
     receiver.on("POST", "/v1/metrics", Reply(body=b"", content_type="application/x-protobuf"))
     with receiver.in_thread():

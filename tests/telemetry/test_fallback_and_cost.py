@@ -26,7 +26,7 @@ def model(provider: str, name: str, fake: FakeProvider) -> Any:
     [error_reply(503), ResponsesScript().failed("server_error", "it broke").reply()],
     ids=["refused", "in the stream"],
 )
-async def test_after_a_move_to_another_model_the_spans_name_it(collected: Collected, failure: Any):
+async def test_spans_name_fallback_model_after_switch(collected: Collected, failure: Any):
     answer = MessagesScript().text("Hello.").reply()
     async with FakeProvider([failure]) as first, FakeProvider([answer]) as second:
         models = [model("openai-responses", "gpt-5", first), model("anthropic", "claude-opus-5", second)]
@@ -60,7 +60,7 @@ def look(city: str) -> str:
 
 
 @requirement("R94")
-async def test_the_cost_of_a_step_and_of_the_run_are_attributes(collected: Collected, wired: Subject):
+async def test_step_and_run_cost_are_attributes(collected: Collected, wired: Subject):
     prices = {wired.model: Price(input=1, output=2)}
     answers = Call("look", {"city": "Paris"}), Text("It is sunny.")
     async with wired.open(*answers, tools=[look], prices=prices, telemetry=collected.telemetry()) as talk:
@@ -73,7 +73,7 @@ async def test_the_cost_of_a_step_and_of_the_run_are_attributes(collected: Colle
 
 
 @requirement("R94")
-async def test_a_cost_that_is_unknown_is_no_attribute(collected: Collected):
+async def test_unknown_cost_is_not_attribute(collected: Collected):
     await Agent(ScriptedModel(["Hi."]), telemetry=collected.telemetry()).send("hi")
     assert all("sidestream.usage.cost" not in attributes(span) for span in collected.spans)
 
@@ -83,7 +83,7 @@ async def test_a_cost_that_is_unknown_is_no_attribute(collected: Collected):
 
 @requirement("F44", "R94")
 @pytest.mark.parametrize("captures_content", [False, True])
-async def test_the_key_is_in_no_span_and_no_metric(wired: Subject, collected: Collected, captures_content: bool):
+async def test_key_is_absent_from_spans_and_metrics(wired: Subject, collected: Collected, captures_content: bool):
     settings = collected.telemetry(capture_content=captures_content)
     late = wired.wire.refusal(503, KEY, f"try later, {KEY}", {"retry-after": "0", "x-request-id": KEY})
     answers = late, Call("look", {"city": KEY}), Text(f"You said {KEY}."), wired.wire.refusal(401, KEY, f"no: {KEY}")

@@ -32,7 +32,7 @@ def agent_of(fake: FakeProvider, telemetry: Telemetry, **settings: Any) -> Agent
 @requirement("R94", "F44")
 @pytest.mark.parametrize("capture", [False, True], ids=["without-content", "with-content"])
 @pytest.mark.parametrize("text", [KEY, HALF, "x" * 100_000], ids=["key", "half-character", "long"])
-async def test_names_and_ids_of_a_server_are_cut_and_clean(collected: Collected, text: str, capture: bool):
+async def test_server_names_and_ids_are_truncated_and_redacted(collected: Collected, text: str, capture: bool):
     script = ResponsesScript(id=f"resp_{text}", model=f"gpt {text}").web_search(text).text(f"Hi {text}")
     script.item(
         {
@@ -61,7 +61,7 @@ async def test_names_and_ids_of_a_server_are_cut_and_clean(collected: Collected,
 
 
 @requirement("R94", "F44")
-async def test_what_an_error_quotes_is_redacted(collected: Collected):
+async def test_text_quoted_by_error_is_redacted(collected: Collected):
     refusal = error_reply(400, KEY, f"the key {KEY} is odd {HALF}")
     async with FakeProvider([refusal]) as fake:
         with pytest.raises(RunError):
@@ -72,7 +72,7 @@ async def test_what_an_error_quotes_is_redacted(collected: Collected):
 
 
 @requirement("R94", "F44")
-async def test_an_error_in_the_middle_of_a_stream_is_redacted(collected: Collected):
+async def test_mid_stream_error_is_redacted(collected: Collected):
     script = MessagesScript().text("Hi").error(KEY, f"broken by {KEY}")
     async with FakeProvider([script.reply()]) as fake:
         agent = Agent(
@@ -84,7 +84,7 @@ async def test_an_error_in_the_middle_of_a_stream_is_redacted(collected: Collect
 
 
 @requirement("R94")
-async def test_a_processor_that_fails_does_not_fail_the_run(collected: Collected, caplog: pytest.LogCaptureFixture):
+async def test_failing_processor_does_not_fail_run(collected: Collected, caplog: pytest.LogCaptureFixture):
     class Failing(SpanProcessor):
         def on_start(self, span: Any, parent_context: Any = None) -> None:
             raise RuntimeError("full")
@@ -101,7 +101,7 @@ async def test_a_processor_that_fails_does_not_fail_the_run(collected: Collected
 
 
 @requirement("R94")
-async def test_a_backend_whose_spans_fail_does_not_fail_the_run(collected: Collected, caplog: pytest.LogCaptureFixture):
+async def test_failing_spans_do_not_fail_run(collected: Collected, caplog: pytest.LogCaptureFixture):
     from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Tracer
 
     class Broken(NonRecordingSpan):
@@ -132,7 +132,7 @@ async def test_a_backend_whose_spans_fail_does_not_fail_the_run(collected: Colle
 
 @requirement("R94", "F20")
 @pytest.mark.parametrize("failures", [0, 2])
-async def test_tries_are_on_the_span_and_retries_are_a_metric(collected: Collected, failures: int):
+async def test_attempts_are_on_span_and_retries_are_metric(collected: Collected, failures: int):
     failed = [error_reply(503, headers={"retry-after": "0"})] * failures
     async with FakeProvider([*failed, ResponsesScript().text("Hi").reply()]) as fake:
         await agent_of(fake, collected.telemetry(), transport=HttpTransport(retry=AT_ONCE)).send("hi")
@@ -144,7 +144,7 @@ async def test_tries_are_on_the_span_and_retries_are_a_metric(collected: Collect
 
 
 @requirement("R94")
-async def test_a_request_that_is_retried_is_one_span_that_did_not_fail(collected: Collected):
+async def test_retried_request_is_one_successful_span(collected: Collected):
     script = [error_reply(503, headers={"retry-after": "0"}), ResponsesScript().text("Hi").reply()]
     async with FakeProvider(script) as fake:
         await agent_of(fake, collected.telemetry()).send("hi")

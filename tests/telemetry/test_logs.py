@@ -70,7 +70,7 @@ async def test_embeddings_log_their_milestones(caplog: pytest.LogCaptureFixture)
 
 
 @requirement("R95")
-async def test_a_request_is_logged_with_the_servers_id_and_its_session(caplog: pytest.LogCaptureFixture):
+async def test_request_is_logged_with_server_id_and_session(caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO", "sidestream")
     gone = {
         "error": {"message": "Previous response with id 'resp_1' not found.", "code": "previous_response_not_found"}
@@ -92,7 +92,7 @@ async def test_a_request_is_logged_with_the_servers_id_and_its_session(caplog: p
 
 
 @requirement("R95")
-async def test_a_run_that_is_left_is_logged_once(caplog: pytest.LogCaptureFixture):
+async def test_abandoned_run_is_logged_once(caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO", "sidestream")
     agent = Agent(ScriptedModel(["Hi there."]))
     async with agent.stream("hi") as run:
@@ -103,7 +103,7 @@ async def test_a_run_that_is_left_is_logged_once(caplog: pytest.LogCaptureFixtur
 
 @requirement("R95")
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_events_are_logged_at_debug_by_type_and_size_without_content(
+async def test_events_are_logged_at_debug_without_content(
     wired: Subject, caplog: pytest.LogCaptureFixture, stream: bool
 ):
     caplog.set_level("DEBUG", "sidestream")
@@ -116,7 +116,7 @@ async def test_events_are_logged_at_debug_by_type_and_size_without_content(
 
 
 @requirement("R95")
-async def test_no_line_has_the_key_at_any_level(wired: Subject, caplog: pytest.LogCaptureFixture):
+async def test_key_is_never_logged_at_any_level(wired: Subject, caplog: pytest.LogCaptureFixture):
     caplog.set_level("DEBUG")
     echo = wired.wire.refusal(401, KEY, f"invalid key {KEY}")
     late = wired.wire.refusal(503, "overloaded", f"try later, {KEY}", {"retry-after": "0"})
@@ -129,7 +129,7 @@ async def test_no_line_has_the_key_at_any_level(wired: Subject, caplog: pytest.L
 
 
 @requirement("R95")
-def test_secrets_are_redacted_in_messages_arguments_and_tracebacks(caplog: pytest.LogCaptureFixture):
+def test_secrets_are_redacted_in_messages_args_and_tracebacks(caplog: pytest.LogCaptureFixture):
     register_secret("canary-0123456789")
     log = get_logger("sidestream.run.anything")
     assert log.name == "sidestream.run"
@@ -146,7 +146,7 @@ def test_secrets_are_redacted_in_messages_arguments_and_tracebacks(caplog: pytes
 
 
 @requirement("R95")
-async def test_a_tool_that_raises_is_a_warning_of_its_package(caplog: pytest.LogCaptureFixture):
+async def test_raising_tool_is_warning_of_its_package(caplog: pytest.LogCaptureFixture):
     register_secret("canary-9876543210")
 
     def fails() -> str:
@@ -158,7 +158,7 @@ async def test_a_tool_that_raises_is_a_warning_of_its_package(caplog: pytest.Log
 
 
 @requirement("R95")
-def test_every_logger_of_the_package_comes_from_one_place():
+def test_every_package_logger_has_one_origin():
     """So that each has the handler that prints nothing, and the filter for secrets."""
     own = {"logs.py", "cli/log_handler.py"}
     names = ("getLogger", "basicConfig", "lastResort")
@@ -172,7 +172,7 @@ def test_every_logger_of_the_package_comes_from_one_place():
 
 
 @requirement("R95")
-async def test_a_line_belongs_to_the_span_of_its_run(collected: Collected, caplog: pytest.LogCaptureFixture):
+async def test_log_line_belongs_to_span_of_its_run(collected: Collected, caplog: pytest.LogCaptureFixture):
     """The integrations of OpenTelemetry read the current span when a record is made."""
     from opentelemetry import trace
 
@@ -223,20 +223,20 @@ def ran(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @requirement("R95")
-def test_nothing_is_printed_unless_the_program_configures_logging():
+def test_output_is_empty_unless_program_configures_logging():
     done = ran("-c", PROGRAM)
     assert (done.stdout, done.stderr) == ("Sorry.\n", "")
 
 
 @requirement("R95")
-def test_a_program_that_configures_logging_sees_the_lines():
+def test_program_configuring_logging_sees_lines():
     done = ran("-c", f"import logging; logging.basicConfig(level='INFO')\n{PROGRAM}")
     assert "INFO:sidestream.run:run run_" in done.stderr
     assert "WARNING:sidestream.tools:tool fails raised KeyError" in done.stderr
 
 
 @requirement("R95")
-def test_the_command_line_logs_to_standard_error_when_the_variable_says_so(tmp_path: Path):
+def test_cli_logs_to_stderr_when_variable_is_set(tmp_path: Path):
     def prompt(**environment: str) -> subprocess.CompletedProcess[str]:
         reply = ResponsesScript().text("Hi there.").reply()
         with FakeProvider([reply]).in_thread() as fake:
@@ -253,7 +253,7 @@ def test_the_command_line_logs_to_standard_error_when_the_variable_says_so(tmp_p
 
 
 @requirement("R95")
-def test_an_unknown_level_is_named_with_the_known_ones():
+def test_unknown_level_error_lists_known_levels():
     done = ran("-m", "sidestream.cli", "hi", SIDESTREAM_LOG="loud")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: SIDESTREAM_LOG must be one of debug, info, warning, error, not 'loud'\n"

@@ -47,9 +47,7 @@ async def ran(subject: Subject, script: Any, collected: Collected, **settings: A
 
 @requirement("R94")
 @pytest.mark.parametrize(("provider", "script", "tool"), HOSTED.values(), ids=HOSTED)
-async def test_a_tool_at_the_provider_is_a_span_below_its_request(
-    collected: Collected, provider: str, script: Any, tool: str
-):
+async def test_provider_tool_is_span_below_its_request(collected: Collected, provider: str, script: Any, tool: str):
     await ran(BY_ID[provider], script, collected)
     (span,) = collected.named("execute_tool")
     assert collected.children(collected.one("chat")) == [f"execute_tool {tool}"]
@@ -64,7 +62,7 @@ async def test_a_tool_at_the_provider_is_a_span_below_its_request(
 
 
 @requirement("R94")
-async def test_input_and_result_of_a_tool_at_the_provider_are_content(collected: Collected):
+async def test_provider_tool_input_and_result_are_content(collected: Collected):
     script = ResponsesScript().code_interpreter("print(40 + 2)", logs="42").text("42")
     await ran(BY_ID["openai-responses"], script, collected, capture_content=True)
     found = attributes(collected.one("execute_tool"))
@@ -73,7 +71,7 @@ async def test_input_and_result_of_a_tool_at_the_provider_are_content(collected:
 
 
 @requirement("R94")
-async def test_a_tool_that_failed_at_the_provider_is_an_error_of_its_span(collected: Collected):
+async def test_failed_provider_tool_is_error_of_its_span(collected: Collected):
     script = MessagesScript().web_search("Paris", "max_uses_exceeded").text("Sorry.")
     await ran(BY_ID["anthropic"], script, collected)
     span = collected.one("execute_tool")
@@ -83,7 +81,7 @@ async def test_a_tool_that_failed_at_the_provider_is_an_error_of_its_span(collec
 
 
 @requirement("R94")
-async def test_a_tool_whose_stream_broke_ends_with_its_request(collected: Collected):
+async def test_provider_tool_with_broken_stream_ends_with_its_request(collected: Collected):
     events = ResponsesScript().web_search("Paris").text("Sunny.").events()
     searching = next(i for i, event in enumerate(events) if event["type"] == "response.web_search_call.searching")
     async with BY_ID["openai-responses"].open(
@@ -95,7 +93,7 @@ async def test_a_tool_whose_stream_broke_ends_with_its_request(collected: Collec
 
 
 @requirement("R94")
-async def test_each_of_several_calls_is_a_span(collected: Collected):
+async def test_each_of_several_calls_is_span(collected: Collected):
     script = ResponsesScript().web_search("Paris").web_search("Rome").text("Sunny.")
     await ran(BY_ID["openai-responses"], script, collected)
     ids = {attributes(span)["gen_ai.tool.call.id"] for span in collected.named("execute_tool")}
@@ -103,7 +101,7 @@ async def test_each_of_several_calls_is_a_span(collected: Collected):
 
 
 @requirement("R94")
-async def test_a_remote_call_that_waits_for_an_approval_ends_as_waiting(collected: Collected):
+async def test_remote_call_awaiting_approval_ends_as_waiting(collected: Collected):
     script = ResponsesScript().mcp_approval_request("docs", "search", {"q": "x"})
     async with FakeProvider([script.reply()]) as fake:
         agent = Agent(
@@ -122,7 +120,7 @@ async def test_a_remote_call_that_waits_for_an_approval_ends_as_waiting(collecte
 
 
 @requirement("F06")
-async def test_unknown_events_are_counted_and_change_nothing_else(wired: Subject, collected: Collected):
+async def test_unknown_events_are_counted_without_other_effects(wired: Subject, collected: Collected):
     whole = wired.wire.script(Text("Hi there.")).reply()
     strange = {"event_type" if wired.id == "google-interactions" else "type": "sky.telepathy"}
     body = [*whole.body[:1], strange, strange, *whole.body[1:]]
@@ -141,7 +139,7 @@ async def test_unknown_events_are_counted_and_change_nothing_else(wired: Subject
 
 
 @requirement("F06")
-async def test_the_counted_type_of_an_event_is_short_and_no_secret(collected: Collected):
+async def test_counted_event_type_is_short_and_not_secret(collected: Collected):
     events = ResponsesScript().text("Hi").events()
     odd = [{"type": "x" * 5000}, {"type": "two words"}, {"type": KEY}]
     async with BY_ID["openai-responses"].open(
@@ -157,6 +155,6 @@ async def test_the_counted_type_of_an_event_is_short_and_no_secret(collected: Co
 
 
 @requirement("F06")
-async def test_no_event_is_counted_where_all_are_known(collected: Collected):
+async def test_no_event_is_counted_if_all_are_known(collected: Collected):
     await Agent(ScriptedModel(["Hi."]), telemetry=collected.telemetry()).send("hi")
     assert collected.points("sidestream.unknown_events") == []

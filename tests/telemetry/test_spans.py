@@ -49,7 +49,7 @@ def model_of(subject: Subject) -> str:
 
 @requirement("R94")
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_a_run_is_a_span_with_its_requests_and_tools_below_it(wired: Subject, collected: Collected, stream: bool):
+async def test_run_span_contains_its_requests_and_tools(wired: Subject, collected: Collected, stream: bool):
     answers = Call("get_weather", {"city": "Paris"}), Text("It is sunny.")
     async with wired.open(*answers, tools=[get_weather], telemetry=collected.telemetry()) as talk:
         result = await talk.agent.send(WEATHER, stream=stream)
@@ -81,7 +81,7 @@ async def test_a_run_is_a_span_with_its_requests_and_tools_below_it(wired: Subje
 
 
 @requirement("R94", "R115")
-async def test_a_message_to_a_run_is_not_the_first_chunk_of_an_answer(collected: Collected):
+async def test_steering_message_is_not_first_chunk_of_answer(collected: Collected):
     name = "gen_ai.client.operation.time_to_first_chunk"
     counts: list[int] = []
     async with FakeProvider([ResponsesScript().text("One.").reply(), ResponsesScript().text("Two.").reply()]) as fake:
@@ -95,7 +95,7 @@ async def test_a_message_to_a_run_is_not_the_first_chunk_of_an_answer(collected:
 
 
 @requirement("R94")
-async def test_durations_tokens_and_the_first_chunk_are_metrics(wired: Subject, collected: Collected):
+async def test_durations_tokens_and_first_chunk_are_metrics(wired: Subject, collected: Collected):
     answers = Call("get_weather", {"city": "Paris"}), Text("It is sunny.")
     async with wired.open(*answers, tools=[get_weather], telemetry=collected.telemetry()) as talk:
         result = await talk.agent.send(WEATHER)
@@ -117,7 +117,7 @@ async def test_durations_tokens_and_the_first_chunk_are_metrics(wired: Subject, 
 
 
 @requirement("R94")
-async def test_the_users_span_is_the_parent_and_spans_of_tools_nest_in_theirs(collected: Collected):
+async def test_user_span_is_parent_and_tool_spans_nest(collected: Collected):
     tracer = collected.tracers.get_tracer("test")
 
     async def look_up(city: str) -> str:
@@ -142,7 +142,7 @@ async def test_the_users_span_is_the_parent_and_spans_of_tools_nest_in_theirs(co
 
 
 @requirement("R94")
-async def test_a_run_that_is_made_in_a_span_and_read_elsewhere_belongs_to_that_span(collected: Collected):
+async def test_run_read_elsewhere_belongs_to_span_it_was_made_in(collected: Collected):
     agent = Agent(ScriptedModel(["Hi."]), telemetry=collected.telemetry())
     with collected.tracers.get_tracer("test").start_as_current_span("request"):
         run = agent.stream("hi")
@@ -152,7 +152,7 @@ async def test_a_run_that_is_made_in_a_span_and_read_elsewhere_belongs_to_that_s
 
 
 @requirement("R94")
-async def test_an_agent_as_a_tool_is_a_run_below_the_tool(collected: Collected):
+async def test_subagent_is_run_below_its_tool(collected: Collected):
     inner = Agent(ScriptedModel(["Sunny."]), telemetry=collected.telemetry(agent_name="Forecaster"))
     outer = Agent(
         ScriptedModel([tool_call("forecast", task="Paris"), "Done."]),
@@ -167,7 +167,7 @@ async def test_an_agent_as_a_tool_is_a_run_below_the_tool(collected: Collected):
 
 
 @requirement("R94")
-def test_sync_calls_are_traced_alike(collected: Collected):
+def test_sync_calls_are_traced_like_async(collected: Collected):
     agent = Agent(ScriptedModel(["Hi.", "Hi."]), telemetry=collected.telemetry())
     with collected.tracers.get_tracer("test").start_as_current_span("script"):
         agent.send_sync("hi")
@@ -176,7 +176,7 @@ def test_sync_calls_are_traced_alike(collected: Collected):
 
 
 @requirement("R94")
-async def test_a_chat_names_its_conversation_and_portable_settings_are_attributes(collected: Collected):
+async def test_conversation_and_portable_settings_are_attributes(collected: Collected):
     async with FakeProvider([ResponsesScript().text("Hi").reply()]) as fake:
         agent = Agent(
             "openai-responses:gpt-5.6",
@@ -199,7 +199,7 @@ async def test_a_chat_names_its_conversation_and_portable_settings_are_attribute
 
 
 @requirement("R94")
-async def test_a_refused_request_is_an_error_on_its_span_and_on_the_runs(wired: Subject, collected: Collected):
+async def test_refused_request_is_error_on_its_span_and_run(wired: Subject, collected: Collected):
     refusal = wired.wire.wrong_key()
     async with wired.open(refusal, telemetry=collected.telemetry()) as talk:
         with pytest.raises(AuthenticationError):
@@ -214,7 +214,7 @@ async def test_a_refused_request_is_an_error_on_its_span_and_on_the_runs(wired: 
 
 
 @requirement("R94")
-async def test_a_stream_that_breaks_is_an_error_and_what_had_come_is_kept(wired: Subject, collected: Collected):
+async def test_broken_stream_is_error_and_keeps_received_data(wired: Subject, collected: Collected):
     whole = wired.wire.script(Text("A long answer.")).reply()
     broken = replace(whole, body=whole.body[:2], cut="close")
     async with wired.open(broken, telemetry=collected.telemetry()) as talk:
@@ -228,7 +228,7 @@ async def test_a_stream_that_breaks_is_an_error_and_what_had_come_is_kept(wired:
 
 
 @requirement("R94")
-async def test_a_cancelled_run_ends_its_spans_and_is_no_error(wired: Subject, collected: Collected):
+async def test_cancelled_run_ends_its_spans_without_error(wired: Subject, collected: Collected):
     gate = asyncio.Event()
     whole = wired.wire.script(Text("A long answer.")).reply()
     stalled = replace(whole, body=[*whole.body[:2], gate, *whole.body[2:]])
@@ -246,7 +246,7 @@ async def test_a_cancelled_run_ends_its_spans_and_is_no_error(wired: Subject, co
 
 
 @requirement("R94")
-async def test_a_run_that_is_left_early_ends_its_spans(collected: Collected):
+async def test_run_left_early_ends_its_spans(collected: Collected):
     agent = Agent(ScriptedModel(["One two three."]), telemetry=collected.telemetry())
     async with agent.stream("hi") as run:
         async for part in run:
@@ -256,7 +256,7 @@ async def test_a_run_that_is_left_early_ends_its_spans(collected: Collected):
 
 
 @requirement("R94")
-async def test_a_run_that_is_dropped_without_being_closed_ends_its_spans(collected: Collected):
+async def test_dropped_run_ends_its_spans(collected: Collected):
     agent = Agent(ScriptedModel(["One two three."]), telemetry=collected.telemetry())
 
     async def look() -> None:
@@ -269,14 +269,14 @@ async def test_a_run_that_is_dropped_without_being_closed_ends_its_spans(collect
 
 
 @requirement("R94")
-async def test_a_run_that_is_never_begun_has_no_span(collected: Collected):
+async def test_unstarted_run_has_no_span(collected: Collected):
     agent = Agent(ScriptedModel(["Hi."]), telemetry=collected.telemetry())
     await agent.stream("hi").aclose()
     assert collected.spans == ()
 
 
 @requirement("R94")
-async def test_what_the_users_own_functions_raise_ends_the_span_without_its_text(collected: Collected):
+async def test_user_function_error_ends_span_without_its_text(collected: Collected):
     def system(context: Any) -> str:
         raise ValueError("the password is hunter2")
 
@@ -288,7 +288,7 @@ async def test_what_the_users_own_functions_raise_ends_the_span_without_its_text
 
 
 @requirement("R94")
-async def test_a_tool_that_raises_is_an_error_of_its_span_only(collected: Collected):
+async def test_raising_tool_is_error_of_its_span_only(collected: Collected):
     def fails(city: str) -> str:
         raise KeyError("secret detail")
 
@@ -303,7 +303,7 @@ async def test_a_tool_that_raises_is_an_error_of_its_span_only(collected: Collec
 
 
 @requirement("R94")
-async def test_a_run_that_is_cancelled_in_a_tool_ends_the_tools_span(collected: Collected):
+async def test_run_cancelled_in_tool_ends_tool_span(collected: Collected):
     began = asyncio.Event()
 
     async def hangs() -> str:
@@ -321,7 +321,7 @@ async def test_a_run_that_is_cancelled_in_a_tool_ends_the_tools_span(collected: 
 
 
 @requirement("R94")
-async def test_a_run_that_waits_for_an_approval_says_so_and_its_continuation_has_the_same_id(collected: Collected):
+async def test_run_awaiting_approval_keeps_its_id_after_resume(collected: Collected):
     agent = Agent(
         ScriptedModel([tool_call("get_weather", city="Paris"), "Sunny."]),
         tools=[get_weather],
@@ -342,7 +342,7 @@ async def test_a_run_that_waits_for_an_approval_says_so_and_its_continuation_has
 
 
 @requirement("R94")
-async def test_a_session_that_is_refused_and_replayed_is_two_requests_and_a_notice(collected: Collected):
+async def test_refused_session_is_two_requests_and_notice(collected: Collected):
     gone = {
         "error": {"message": "Previous response with id 'resp_1' not found.", "code": "previous_response_not_found"}
     }
@@ -367,7 +367,7 @@ async def test_a_session_that_is_refused_and_replayed_is_two_requests_and_a_noti
 
 
 @requirement("R94")
-async def test_a_limit_is_the_finish_reason_of_the_run(collected: Collected):
+async def test_limit_is_finish_reason_of_run(collected: Collected):
     agent = Agent(
         ScriptedModel([tool_call("get_weather", city="Paris"), "x"]),
         tools=[get_weather],
@@ -379,7 +379,7 @@ async def test_a_limit_is_the_finish_reason_of_the_run(collected: Collected):
 
 
 @requirement("R94")
-async def test_an_answer_that_does_not_fit_is_an_error_without_its_text(collected: Collected):
+async def test_invalid_output_is_error_without_its_text(collected: Collected):
     agent = Agent(
         ScriptedModel(['{"city": "hunter2"}'] * 9),
         output_type=dict[str, int],
@@ -396,7 +396,7 @@ async def test_an_answer_that_does_not_fit_is_an_error_without_its_text(collecte
 
 
 @requirement("R94")
-async def test_content_is_in_no_span_unless_it_is_wanted(
+async def test_content_is_absent_from_spans_by_default(
     wired: Subject, collected: Collected, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", raising=False)
@@ -409,7 +409,7 @@ async def test_content_is_in_no_span_unless_it_is_wanted(
 
 @requirement("R94")
 @pytest.mark.parametrize("way", ["setting", "variable"])
-async def test_content_has_the_form_of_the_conventions_when_it_is_wanted(
+async def test_captured_content_follows_conventions(
     wired: Subject, collected: Collected, monkeypatch: pytest.MonkeyPatch, way: str
 ):
     if way == "variable":
@@ -437,7 +437,7 @@ async def test_content_has_the_form_of_the_conventions_when_it_is_wanted(
     assert KEY not in collected.text()
 
 
-async def test_telemetry_that_is_switched_off_reports_nothing(collected: Collected):
+async def test_disabled_telemetry_reports_no_spans(collected: Collected):
     agent = Agent(ScriptedModel(["Hi."]), telemetry=False)
     with collected.tracers.get_tracer("test").start_as_current_span("request"):
         await agent.send("hi")
@@ -445,7 +445,7 @@ async def test_telemetry_that_is_switched_off_reports_nothing(collected: Collect
 
 
 @requirement("R94")
-async def test_a_conflict_in_the_log_is_the_error_of_the_run(collected: Collected, tmp_path: Path):
+async def test_log_conflict_is_error_of_run(collected: Collected, tmp_path: Path):
     store = open_store(tmp_path / "talks.db")
 
     def chat(*answers: str) -> Chat[str]:
@@ -463,7 +463,7 @@ async def test_a_conflict_in_the_log_is_the_error_of_the_run(collected: Collecte
 
 
 @requirement("R94")
-async def test_a_run_that_is_out_of_time_ends_its_spans_with_that_reason(wired: Subject, collected: Collected):
+async def test_run_out_of_time_ends_its_spans_with_reason(wired: Subject, collected: Collected):
     gate = asyncio.Event()
     whole = wired.wire.script(Text("A long answer.")).reply()
     stalled = replace(whole, body=[*whole.body[:2], gate, *whole.body[2:]])
@@ -478,7 +478,7 @@ async def test_a_run_that_is_out_of_time_ends_its_spans_with_that_reason(wired: 
 
 
 @requirement("R94")
-async def test_embedding_texts_is_a_span_with_its_tokens_and_without_its_texts(collected: Collected):
+async def test_embedding_is_span_with_tokens_and_without_text(collected: Collected):
     vectors = [{"object": "embedding", "index": index, "embedding": [0.5, 0.25]} for index in range(2)]
     answer = {"object": "list", "model": "small", "data": vectors, "usage": {"prompt_tokens": 7, "total_tokens": 7}}
     async with FakeProvider([json_reply(answer), error_reply(400, message="no")]) as fake:

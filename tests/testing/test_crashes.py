@@ -35,7 +35,7 @@ def looped(folder: Path, *body: str, timeout_s: float = 30, max_runs: int = 20) 
 
 
 @requirement("F32")
-def test_a_program_is_killed_at_each_operation_on_a_file_and_each_failpoint(tmp_path: Path):
+def test_program_is_killed_at_each_file_operation_and_failpoint(tmp_path: Path):
     lines = ('(folder / "a").write_text("x")', "failpoint()", '(folder / "b").mkdir()')
     assert looped(tmp_path, *lines) == [
         "0 False",
@@ -46,7 +46,7 @@ def test_a_program_is_killed_at_each_operation_on_a_file_and_each_failpoint(tmp_
 
 
 @requirement("F32")
-def test_a_program_is_killed_at_each_statement_of_a_database(tmp_path: Path):
+def test_program_is_killed_at_each_database_statement(tmp_path: Path):
     lines = (
         'database = sqlite3.connect(folder / "x.db", isolation_level=None)',
         'database.execute("CREATE TABLE t (n)")',
@@ -58,17 +58,17 @@ def test_a_program_is_killed_at_each_statement_of_a_database(tmp_path: Path):
     assert all(run.split()[1] == "False" for run in runs[:-1])
 
 
-def test_a_program_that_fails_by_itself_is_no_crash(tmp_path: Path):
+def test_program_failing_by_itself_is_not_crash(tmp_path: Path):
     (line,) = looped(tmp_path, "raise ValueError")
     assert line.startswith("error: the run in")
 
 
-def test_a_program_that_hangs_is_ended(tmp_path: Path):
+def test_hanging_program_is_ended(tmp_path: Path):
     (line,) = looped(tmp_path, "import time", "time.sleep(60)", timeout_s=0.2)
     assert line.startswith("error: the run in")
 
 
-def test_a_program_with_too_many_points_is_an_error(tmp_path: Path):
+def test_program_with_too_many_points_is_error(tmp_path: Path):
     *runs, last = looped(tmp_path, "for _ in range(10):", "    failpoint()", max_runs=3)
     assert [run.split() for run in runs] == [[str(number), "False"] for number in range(3)]
     assert last.startswith("error: ")

@@ -99,7 +99,7 @@ async def test_replies_are_given_in_order():
         (Reply(body=b"{}", content_type="text/event-stream"), "text/event-stream", b"{}"),
     ],
 )  # fmt: skip
-async def test_a_body_is_sent_in_the_form_that_fits_it(reply: Reply, content_type: str, body: bytes):
+async def test_body_is_sent_in_matching_form(reply: Reply, content_type: str, body: bytes):
     async with FakeProvider([reply]) as fake:
         assert await ask(fake) == (200, content_type, body)
 
@@ -112,7 +112,7 @@ async def test_status_and_headers_are_as_scripted():
         assert (response.headers["retry-after"], response.headers["x-should-retry"]) == ("7", "true")
 
 
-async def test_a_status_without_a_name_and_one_without_a_body():
+async def test_unnamed_status_and_bodyless_status_are_sent():
     script = [error_reply(529), Reply(status=204), json_reply(1)]
     async with FakeProvider(script) as fake, aiohttp.ClientSession() as session:
         for expected, beginning in ((529, b'{"error":'), (204, b""), (200, b"1")):
@@ -122,7 +122,7 @@ async def test_a_status_without_a_name_and_one_without_a_body():
         assert fake.connections_total == 1
 
 
-async def test_a_web_page_instead_of_a_response():
+async def test_html_page_replaces_response():
     async with FakeProvider([html_page()]) as fake:
         status, content_type, body = await ask(fake)
         assert (status, content_type) == (200, "text/html; charset=utf-8")
@@ -131,7 +131,7 @@ async def test_a_web_page_instead_of_a_response():
 
 @requirement("R93")
 @pytest.mark.parametrize("sizes", [1, [3, 1, 50], 7, 10_000])
-async def test_the_body_is_cut_into_the_chunks_of_the_script(sizes: int | list[int]):
+async def test_body_is_split_into_scripted_chunks(sizes: int | list[int]):
     chunks = [b""]
     async with FakeProvider([sse(EVENTS, chunk_sizes=sizes)]) as fake, aiohttp.ClientSession() as session:
         response = await session.post(fake.base_url)
@@ -144,14 +144,14 @@ async def test_the_body_is_cut_into_the_chunks_of_the_script(sizes: int | list[i
 @pytest.mark.parametrize(
     ("sizes", "expected"), [(None, [7]), (3, [3, 3, 1]), ([1, 2], [1, 2, 1, 2, 1]), ([], [7]), (9, [7])]
 )
-def test_pieces_have_the_given_sizes(sizes: int | list[int] | None, expected: list[int]):
+def test_pieces_have_given_sizes(sizes: int | list[int] | None, expected: list[int]):
     assert [len(piece) for piece in pieces(b"1234567", sizes)] == expected
     assert b"".join(pieces(b"1234567", sizes)) == b"1234567"
 
 
 @requirement("R93")
 @pytest.mark.parametrize("count", [0, 1, 100, len(BODY) - 1])
-async def test_a_cut_closes_the_connection_without_the_end_of_the_body(count: int):
+async def test_cut_closes_connection_without_end_of_body(count: int):
     async with no_leaks(), FakeProvider([sse(EVENTS, cut_after_bytes=count)]) as fake:
         read, error = await read_until_broken(fake)
         assert read == BODY[:count]
@@ -160,14 +160,14 @@ async def test_a_cut_closes_the_connection_without_the_end_of_the_body(count: in
 
 
 @requirement("R93")
-async def test_a_cut_can_look_like_a_clean_end():
+async def test_cut_can_look_like_clean_end():
     async with FakeProvider([sse(EVENTS, cut_after_bytes=200, cut="end"), json_reply(1)]) as fake:
         assert await read_until_broken(fake) == (BODY[:200], None)
         assert await ask(fake) == (200, "application/json", b"1")
 
 
 @requirement("R93")
-async def test_a_reset_breaks_the_connection_inside_the_body():
+async def test_reset_breaks_connection_inside_body():
     async with no_leaks(), FakeProvider([sse(EVENTS, cut_after_bytes=200, cut="reset")]) as fake:
         reader, writer = await asyncio.open_connection("127.0.0.1", fake.port)
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -180,7 +180,7 @@ async def test_a_reset_breaks_the_connection_inside_the_body():
         await fake.wait_idle()
 
 
-async def test_a_cut_without_a_position_comes_after_the_body():
+async def test_cut_without_position_comes_after_body():
     async with FakeProvider([sse(EVENTS[:3], cut="close")]) as fake:
         read, error = await read_until_broken(fake)
         assert events_of(read) == EVENTS[:3]
@@ -188,7 +188,7 @@ async def test_a_cut_without_a_position_comes_after_the_body():
 
 
 @requirement("R93")
-async def test_a_stall_lasts_until_the_client_disconnects():
+async def test_stall_lasts_until_client_disconnects():
     reply = sse(EVENTS, stall_after_bytes=300)
     async with no_leaks(), FakeProvider([reply]) as fake, aiohttp.ClientSession() as session:
         response = await session.post(fake.base_url)
@@ -202,7 +202,7 @@ async def test_a_stall_lasts_until_the_client_disconnects():
         await fake.wait_idle()
 
 
-async def test_a_stall_does_not_keep_the_server_from_stopping():
+async def test_stall_does_not_prevent_server_from_stopping():
     async with no_leaks():
         async with FakeProvider([sse(EVENTS, stall_after_bytes=0)]) as fake:
             reader, writer = await asyncio.open_connection("127.0.0.1", fake.port)
@@ -214,7 +214,7 @@ async def test_a_stall_does_not_keep_the_server_from_stopping():
 
 
 @requirement("R93")
-async def test_keepalives_are_sent_until_the_client_disconnects():
+async def test_keepalives_are_sent_until_client_disconnects():
     reply = sse(EVENTS[:1], keepalives=Keepalives(interval_s=0.001))
     async with no_leaks(), FakeProvider([reply]) as fake, aiohttp.ClientSession() as session:
         response = await session.post(fake.base_url)
@@ -226,14 +226,14 @@ async def test_keepalives_are_sent_until_the_client_disconnects():
         await fake.wait_idle()
 
 
-async def test_a_frame_can_be_repeated_as_fast_as_it_is_read():
+async def test_frame_is_repeated_as_fast_as_it_is_read():
     many = Keepalives(frame=b"data: {}\n\n", interval_s=0, count=2000)
     async with FakeProvider([sse([], keepalives=many)]) as fake:
         assert await ask(fake) == (200, "text/event-stream", b"data: {}\n\n" * 2000)
 
 
 @requirement("R93")
-async def test_a_gate_holds_the_first_byte():
+async def test_gate_holds_first_byte():
     gate = asyncio.Event()
     async with FakeProvider([sse(EVENTS, gate=gate)]) as fake:
         asking = asyncio.ensure_future(ask(fake))
@@ -244,7 +244,7 @@ async def test_a_gate_holds_the_first_byte():
         assert await asking == (200, "text/event-stream", BODY)
 
 
-async def test_a_gate_that_never_opens_ends_when_the_client_disconnects():
+async def test_unopened_gate_ends_when_client_disconnects():
     async with no_leaks(), FakeProvider([sse(EVENTS, gate=asyncio.Event())]) as fake:
         asking = asyncio.ensure_future(ask(fake))
         await fake.wait_for_requests(1)
@@ -253,7 +253,7 @@ async def test_a_gate_that_never_opens_ends_when_the_client_disconnects():
 
 
 @pytest.mark.parametrize("sizes", [None, 5])
-async def test_a_stream_can_wait_between_two_events(sizes: int | None):
+async def test_stream_can_wait_between_events(sizes: int | None):
     gate = asyncio.Event()
     reply = sse([*EVENTS[:2], gate, *EVENTS[2:]], chunk_sizes=sizes)
     async with FakeProvider([reply]) as fake, aiohttp.ClientSession() as session:
@@ -266,7 +266,7 @@ async def test_a_stream_can_wait_between_two_events(sizes: int | None):
 
 
 @requirement("R93")
-async def test_garbage_instead_of_http():
+async def test_garbage_reply_is_not_http():
     async with no_leaks(), FakeProvider([Reply(garbage=b"\x16\x03 what?\r\n\r\n")]) as fake:
         with pytest.raises(aiohttp.ClientError):
             await ask(fake)
@@ -274,14 +274,14 @@ async def test_garbage_instead_of_http():
 
 
 @pytest.mark.parametrize("cut", ["close", "reset"])
-async def test_a_connection_can_be_dropped_before_any_response(cut: str):
+async def test_connection_can_be_dropped_before_response(cut: str):
     async with FakeProvider([dropped(cut), json_reply(1)]) as fake:  # pyright: ignore[reportArgumentType]
         with pytest.raises((aiohttp.ClientError, ConnectionResetError)):
             await ask(fake)
         assert await ask(fake) == (200, "application/json", b"1")
 
 
-async def test_an_upload_can_break_midway():
+async def test_upload_can_break_midway():
     async with no_leaks(), FakeProvider([Reply(cut_upload_after_bytes=1000)]) as fake:
         with pytest.raises((aiohttp.ClientError, ConnectionResetError)):
             await ask(fake, data=io.BytesIO(b"x" * 20_000_000))
@@ -289,7 +289,7 @@ async def test_an_upload_can_break_midway():
         assert request.body == b"x" * 1000
 
 
-async def test_a_lying_length_breaks_the_body():
+async def test_wrong_content_length_breaks_body():
     async with FakeProvider([Reply(body={"a": 1}, headers={"content-length": "100"}, cut="close")]) as fake:
         read, error = await read_until_broken(fake)
         assert read == b'{"a":1}'
@@ -297,7 +297,7 @@ async def test_a_lying_length_breaks_the_body():
 
 
 @requirement("R93")
-async def test_requests_are_kept_as_received():
+async def test_requests_are_recorded_as_received():
     async with FakeProvider([json_reply(1), json_reply(2)]) as fake, aiohttp.ClientSession() as session:
         await session.post(
             fake.base_url + "/responses?a=1&b=", json={"q": "ü"}, headers={"X-Key": "k", "Idempotency-Key": "i"}
@@ -317,7 +317,7 @@ async def test_requests_are_kept_as_received():
 
 
 @requirement("R93")
-async def test_a_request_beyond_the_script_gets_an_error_and_is_kept():
+async def test_request_beyond_script_gets_error_and_is_recorded():
     async with FakeProvider() as fake:
         status, _, body = await ask(fake)
         assert status == 500
@@ -327,7 +327,7 @@ async def test_a_request_beyond_the_script_gets_an_error_and_is_kept():
 
 
 @requirement("R93")
-async def test_rules_are_permanent_and_take_precedence_over_the_script():
+async def test_rules_are_permanent_and_precede_script():
     async with FakeProvider([json_reply("script")]) as fake:
         fake.on("POST", "/v1/files/*/content", json_reply("rule"))
         for path, expected in (("/files/a/content", "rule"), ("/files/b/content", "rule"), ("/x", "script")):
@@ -337,7 +337,7 @@ async def test_rules_are_permanent_and_take_precedence_over_the_script():
         assert answers == ["queued", "done", "done"]
 
 
-async def test_a_function_answers_from_the_request():
+async def test_function_answers_from_request():
     def echo(request: Received) -> Reply:
         return json_reply(request.json, status=201)
 
@@ -346,7 +346,7 @@ async def test_a_function_answers_from_the_request():
         assert await ask(fake, json={"a": 1}) == (201, "application/json", b'{"a":1}')
 
 
-async def test_a_function_that_raises_gives_the_client_a_500():
+async def test_raising_function_gives_client_500():
     def fail(request: Received) -> Reply:
         raise RuntimeError(f"cannot answer {request.path}")
 
@@ -372,7 +372,7 @@ async def test_files_are_served_at_their_paths():
             assert (response.status, await response.read()) == (200, b"")
 
 
-async def test_connections_are_kept_and_counted():
+async def test_connections_are_kept_alive_and_counted():
     async with FakeProvider([json_reply(n) for n in range(5)]) as fake:
         async with aiohttp.ClientSession() as session:
             for n in range(4):
@@ -387,7 +387,7 @@ async def test_connections_are_kept_and_counted():
             await fake.wait_idle()
 
 
-async def test_many_clients_at_once_get_their_own_replies():
+async def test_concurrent_clients_get_their_own_replies():
     async with no_leaks(), FakeProvider() as fake, aiohttp.ClientSession() as session:
         fake.on("POST", "/v1/*", lambda request: sse([*EVENTS, {"for": request.path}], chunk_sizes=64))
 
@@ -407,7 +407,7 @@ async def test_many_clients_at_once_get_their_own_replies():
         b"POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n",
     ],
 )
-async def test_an_invalid_request_gets_a_400(sent: bytes):
+async def test_invalid_request_gets_400(sent: bytes):
     async with no_leaks(), FakeProvider() as fake:
         reader, writer = await asyncio.open_connection("127.0.0.1", fake.port)
         writer.write(sent)
@@ -428,14 +428,14 @@ async def test_old_clients_get_bodies_without_chunks():
         await writer.wait_closed()
 
 
-async def test_a_client_that_expects_100_continue_gets_it():
+async def test_client_expecting_100_continue_gets_it():
     async with FakeProvider([json_reply(1)]) as fake:
         assert await ask(fake, data=b"x" * 100_000, expect100=True) == (200, "application/json", b"1")
         assert len(fake.requests[0].body) == 100_000
 
 
 @requirement("R93")
-def test_it_serves_code_without_a_loop_and_other_processes():
+def test_fake_serves_sync_code_and_other_processes():
     program = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], data=b'{}').read().decode())"
     threads = threading.active_count()
     with FakeProvider([sse(EVENTS), json_reply("other")]).in_thread() as fake:
@@ -452,7 +452,7 @@ def test_it_serves_code_without_a_loop_and_other_processes():
         socket.create_connection(("127.0.0.1", port))
 
 
-def test_a_gate_opens_from_another_thread():
+def test_gate_opens_from_other_thread():
     gate = asyncio.Event()
     with FakeProvider([json_reply(1, gate=gate)]).in_thread() as fake:
         timer = threading.Thread(target=lambda: (asyncio.run(fake.wait_for_requests(1)), fake.release(gate)))
@@ -463,7 +463,7 @@ def test_a_gate_opens_from_another_thread():
         assert not timer.is_alive()
 
 
-async def test_it_listens_on_loopback_only():
+async def test_fake_listens_only_on_loopback():
     async with FakeProvider() as fake:
         server = fake._server  # pyright: ignore[reportPrivateUsage]
         assert server is not None
@@ -471,7 +471,7 @@ async def test_it_listens_on_loopback_only():
         assert fake.base_url == f"http://127.0.0.1:{fake.port}/v1"
 
 
-async def test_a_recording_is_served_by_a_server(recordings: Path):
+async def test_recording_is_served_over_http(recordings: Path):
     name = "openai-responses/v-openai-code-interpreter-tool.1-stream.json"
     recording = Recording.load(recordings / name)
     async with FakeProvider(recorded(recording)) as fake:
@@ -479,7 +479,7 @@ async def test_a_recording_is_served_by_a_server(recordings: Path):
 
 
 @requirement("R93")
-async def test_what_outlives_its_block_is_a_leak():
+async def test_resource_outliving_its_block_is_leak():
     left: list[Any] = []
     with pytest.raises(LeakError, match="task"):
         async with no_leaks(rounds=3):
@@ -499,14 +499,14 @@ async def test_what_outlives_its_block_is_a_leak():
     assert not thread.is_alive()
 
 
-async def test_what_is_already_ending_is_not_a_leak():
+async def test_ending_resource_is_not_leak():
     async with no_leaks():
         ending = asyncio.ensure_future(asyncio.sleep(0.001))
         threading.Thread(target=lambda: None).start()
     assert ending.done()
 
 
-async def test_an_error_of_the_block_is_not_hidden_by_a_leak():
+async def test_leak_does_not_hide_error_of_block():
     tasks: list[asyncio.Future[Any]] = []
 
     async def fail() -> None:
@@ -542,7 +542,7 @@ def everything() -> ResponsesScript:
 
 @requirement("R93")
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_a_scripted_response_streams_to_what_it_is_as_a_whole(*, interleaved: bool):
+def test_scripted_stream_adds_up_to_whole_response(*, interleaved: bool):
     script = everything()
     events = script.events(interleaved=interleaved)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
@@ -560,7 +560,7 @@ def test_a_scripted_response_streams_to_what_it_is_as_a_whole(*, interleaved: bo
     assert len(begun) == len(done)
 
 
-def test_deltas_add_up_to_the_final_text():
+def test_deltas_add_up_to_final_text():
     events = everything().events()
     for kind, whole in (
         ("output_text", "text"),
@@ -582,7 +582,7 @@ def test_deltas_can_be_given_one_by_one():
     assert json.loads(encode_events(events).decode().splitlines()[-2][6:]) == events[-1]
 
 
-def test_ids_are_the_same_in_every_run_and_differ_between_responses():
+def test_ids_are_deterministic_and_differ_between_responses():
     assert everything().events() == everything().events()
     first, second = responses_text("a"), responses_text("b")
     assert first[0]["response"]["id"] != second[0]["response"]["id"]
@@ -598,19 +598,19 @@ def test_ids_are_the_same_in_every_run_and_differ_between_responses():
         (ResponsesScript().failed("server_error", "sorry"), "failed", "error"),
     ],
 )
-def test_a_response_can_end_badly(script: ResponsesScript, status: str, field: str):
+def test_response_can_end_badly(script: ResponsesScript, status: str, field: str):
     last = script.events()[-1]
     assert (last["type"], last["response"]["status"]) == (f"response.{status}", status)
     assert last["response"][field]
 
 
-def test_a_function_call_in_one_line():
+def test_function_call_is_made_in_one_line():
     events = responses_function_call("f", '{"broken', "call_9")
     item = events[-1]["response"]["output"][0]
     assert (item["name"], item["arguments"], item["call_id"]) == ("f", '{"broken', "call_9")
 
 
-def test_scripted_events_have_the_fields_of_recorded_ones(recordings: Path):
+def test_scripted_events_have_fields_of_recorded_events(recordings: Path):
     seen: dict[tuple[str, str | None], set[str]] = {}
     for file in sorted(recordings.glob("openai-responses/v-*stream.json")):
         for exchange in Recording.load(file).exchanges:
@@ -628,7 +628,7 @@ def kind_of(event: dict[str, Any]) -> tuple[str, str | None]:
     return event["type"], event["item"]["type"] if "item" in event else None
 
 
-async def test_the_vendors_own_client_reads_a_scripted_response():
+async def test_vendor_client_reads_scripted_response():
     openai = pytest.importorskip("openai")
     script = everything()
     async with (
@@ -656,7 +656,7 @@ async def test_the_vendors_own_client_reads_a_scripted_response():
         ("google", GeminiScript().text("Hello there")),
     ],
 )
-async def test_a_scripted_reply_has_the_form_that_the_request_asks_for(model: str, script: Any, stream: bool):
+async def test_scripted_reply_has_requested_form(model: str, script: Any, stream: bool):
     base_path = "" if model == "google" else "/v1"
     async with FakeProvider([script.reply()], base_path=base_path) as fake:
         agent = Agent(model, base_url=fake.base_url, api_key="k")
@@ -666,13 +666,13 @@ async def test_a_scripted_reply_has_the_form_that_the_request_asks_for(model: st
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_interaction_has_the_form_that_the_request_asks_for(stream: bool):
+async def test_scripted_interaction_has_requested_form(stream: bool):
     async with FakeProvider([InteractionScript().text("Hello there").reply()], base_path="") as fake:
         agent = Agent("google:interactions/gemini-test", base_url=fake.base_url, api_key="k")
         assert (await agent.send("hi", stream=stream)).output == "Hello there"
 
 
-async def test_faults_of_a_reply_hold_for_its_whole_form_too():
+async def test_reply_faults_apply_without_streaming():
     async with FakeProvider(
         [ResponsesScript().text("Hello").reply(status=503, headers={"x-should-retry": "false"})]
     ) as fake:
@@ -680,7 +680,7 @@ async def test_faults_of_a_reply_hold_for_its_whole_form_too():
         assert (status, kind) == (503, "application/json")
 
 
-async def test_code_that_fails_in_the_sandbox_can_be_scripted():
+async def test_failing_sandbox_code_can_be_scripted():
     block = MessagesScript().code_execution("1/0", stderr="ZeroDivisionError", return_code=1).response()["content"][1]
     assert block["content"]["return_code"] == 1
 
@@ -697,7 +697,7 @@ async def test_code_that_fails_in_the_sandbox_can_be_scripted():
     ],
     ids=["short", "long", "paced", "reset", "gated"],
 )
-async def test_a_run_that_is_cancelled_at_any_time_leaves_the_loop_no_error_of_the_server(reply: Reply):
+async def test_run_cancelled_any_time_causes_no_server_error_in_loop(reply: Reply):
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     for turns in range(60):

@@ -8,17 +8,17 @@ from sidestream.testing import check_stream
 LEGAL: list[StreamPart] = [StreamStart(()), StepStart(0), StepFinish(0, "stop", Usage()), Finish("stop", Usage())]
 
 
-def test_a_legal_stream_passes():
+def test_valid_stream_passes():
     check_stream(LEGAL)
 
 
 @pytest.mark.parametrize("parts", [[], LEGAL[:-1], LEGAL[1:], [*LEGAL, LEGAL[0]]])
-def test_an_illegal_or_incomplete_stream_raises(parts: list[StreamPart]):
+def test_invalid_or_incomplete_stream_raises(parts: list[StreamPart]):
     with pytest.raises(GrammarError):
         check_stream(parts)
 
 
-def test_the_stream_of_a_resumed_run_starts_at_a_later_step_and_answers_an_earlier_call():
+def test_resumed_stream_starts_later_and_answers_earlier_call():
     result = ToolResult("call_1", "f", "f", 1, is_error=False, provider_executed=False)
     parts: list[StreamPart] = [LEGAL[0], result, StepStart(2), StepFinish(2, "stop", Usage()), LEGAL[-1]]
     with pytest.raises(GrammarError):

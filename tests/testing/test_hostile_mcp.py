@@ -15,7 +15,7 @@ ANSWERING = ("changes", "lies", "noise", "orphans")
 
 @requirement("F43")
 @pytest.mark.parametrize("fault", STARTING)
-async def test_a_run_survives_the_server(fault: McpFault):
+async def test_run_survives_hostile_server(fault: McpFault):
     model = ScriptedModel([tool_call("echo", text="hi"), "Done."])
     # A call that hangs is given up soon; the others have time, however busy the machine is.
     async with hostile_server(fault, approval="run", timeout_s=1 if fault == "hangs" else 60) as server:
@@ -28,7 +28,7 @@ async def test_a_run_survives_the_server(fault: McpFault):
 
 
 @requirement("F43")
-async def test_a_server_that_never_starts_is_given_up():
+async def test_hanging_server_start_is_abandoned():
     async with hostile_server("silent", label="quiet", start_timeout_s=0.5) as server:
         with pytest.raises(ToolServerError) as caught:
             await server.list()
@@ -36,7 +36,7 @@ async def test_a_server_that_never_starts_is_given_up():
 
 
 @requirement("F43")
-async def test_a_tool_that_changes_is_pinned_anew():
+async def test_changed_tool_gets_new_pin():
     async with hostile_server("changes") as server:
         (before,) = await server.list()
         await Agent(ScriptedModel([tool_call("echo", text="x"), "Done."]), tools=[server], approval="run").send("go")
@@ -44,7 +44,7 @@ async def test_a_tool_that_changes_is_pinned_anew():
     assert before.pin != after.pin
 
 
-async def test_a_lie_is_shown_without_its_escapes():
+async def test_hostile_description_is_shown_without_escapes():
     async with hostile_server("lies") as server:
         (tool,) = await server.list()
     assert "\x1b" not in tool.description

@@ -43,7 +43,7 @@ def a_task(folder: Path) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("leave", [an_open_file, an_open_folder, a_pipe, a_thread, a_task])
-async def test_what_outlives_its_block_is_named(tmp_path: Path, leave: Callable[[Path], Callable[[], object]]):
+async def test_resource_outliving_its_block_is_named(tmp_path: Path, leave: Callable[[Path], Callable[[], object]]):
     async def left_open() -> Callable[[], object]:
         return leave(tmp_path)
 
@@ -56,7 +56,7 @@ async def test_what_outlives_its_block_is_named(tmp_path: Path, leave: Callable[
     assert "left behind" in str(caught.value)
 
 
-async def test_a_descriptor_that_is_reused_for_another_file_counts_as_new(tmp_path: Path):
+async def test_descriptor_reused_for_other_file_counts_as_new(tmp_path: Path):
     first = os.open(tmp_path, os.O_RDONLY)
 
     async def block() -> None:
@@ -69,7 +69,7 @@ async def test_a_descriptor_that_is_reused_for_another_file_counts_as_new(tmp_pa
     os.close(first)
 
 
-async def test_a_descriptor_left_by_each_flush_of_a_blob_is_a_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_descriptor_left_by_each_blob_flush_is_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder, kept = BlobFolder(tmp_path / "blobs"), []
 
     class KeptOpen:

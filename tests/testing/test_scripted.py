@@ -63,7 +63,7 @@ async def parts_of(agent: Agent[Any], **call: Any) -> list[StreamPart]:
 
 @requirement("R110")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_script_of_calls_and_texts_drives_the_tools_and_records_the_requests(stream: bool) -> None:
+async def test_script_of_calls_and_strings_drives_tools(stream: bool) -> None:
     model = ScriptedModel([tool_call("get_weather", city="Oslo"), "It is sunny."])
     agent = Agent(model, tools=[get_weather], system="Be brief.")
     result = await agent.send("How is Oslo?", stream=stream)
@@ -78,7 +78,7 @@ async def test_a_script_of_calls_and_texts_drives_the_tools_and_records_the_requ
 
 
 @requirement("R110", "R5")
-async def test_the_parts_are_a_legal_stream_and_text_comes_word_by_word() -> None:
+async def test_parts_are_valid_stream_with_text_word_by_word() -> None:
     deltas = [
         part.delta for part in await parts_of(Agent(ScriptedModel(["one two three"]))) if isinstance(part, TextDelta)
     ]
@@ -88,14 +88,14 @@ async def test_the_parts_are_a_legal_stream_and_text_comes_word_by_word() -> Non
 @requirement("R110")
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("builder", [ResponsesScript, ChatScript, MessagesScript, GeminiScript, InteractionScript])
-async def test_every_script_builder_can_be_a_reply_and_is_read_by_its_own_decoder(builder: Any, stream: bool) -> None:
+async def test_every_script_builder_works_as_reply(builder: Any, stream: bool) -> None:
     result = await Agent(ScriptedModel([builder().text("Hello there")])).send("hi", stream=stream)
     assert (result.output, result.finish_reason) == ("Hello there", "stop")
     assert result.usage is not None
     assert result.usage.input.total > 0
 
 
-async def test_a_builder_brings_the_events_and_files_of_hosted_tools() -> None:
+async def test_builder_supplies_events_and_files_of_hosted_tools() -> None:
     script = MessagesScript().code_execution("print(1)", stderr="oh", files=["file_1"], return_code=1).text("Done.")
     model = ScriptedModel([script], files={"file_1": pixel_png()})
     result = await Agent(model).send("plot")
@@ -103,14 +103,14 @@ async def test_a_builder_brings_the_events_and_files_of_hosted_tools() -> None:
     assert "code_execution" in {event.tool for event in result.tool_events}
 
 
-async def test_a_file_that_was_not_given_is_reported_as_lost() -> None:
+async def test_missing_file_is_reported_as_lost() -> None:
     parts = await parts_of(Agent(ScriptedModel([MessagesScript().bash("ls", files=["file_9"]).text("Done.")])))
     (lost,) = [part for part in parts if isinstance(part, Error)]
     assert (lost.kind, lost.code) == ("tool", "not-scripted")
 
 
 @requirement("R110")
-async def test_a_function_answers_every_request_from_what_it_is_asked() -> None:
+async def test_function_answers_every_request() -> None:
     def respond(request: ModelRequest) -> ModelReply:
         last = request.messages[-1]
         return tool_call("get_weather", city="Rome") if last.role == "user" else f"{len(request.messages)} messages"
@@ -120,7 +120,7 @@ async def test_a_function_answers_every_request_from_what_it_is_asked() -> None:
     assert (await agent.send("b")).messages[-1].text == "3 messages"
 
 
-async def test_an_async_function_can_be_one_entry_of_a_script() -> None:
+async def test_async_function_can_be_script_entry() -> None:
     async def respond(request: ModelRequest) -> ModelReply:
         await asyncio.sleep(0)
         return request.messages[-1].text.upper()
@@ -132,7 +132,7 @@ async def test_an_async_function_can_be_one_entry_of_a_script() -> None:
 
 @requirement("R110")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_error_in_place_of_a_reply_is_raised_with_its_type(stream: bool) -> None:
+async def test_error_instead_of_reply_is_raised_with_its_type(stream: bool) -> None:
     model = ScriptedModel([RateLimitedError("slow down", status=429), "ok"])
     with pytest.raises(RateLimitedError) as caught:
         await Agent(model).send("hi", stream=stream)
@@ -140,14 +140,14 @@ async def test_an_error_in_place_of_a_reply_is_raised_with_its_type(stream: bool
     assert (await Agent(model).send("hi")).output == "ok"
 
 
-async def test_an_error_after_some_items_breaks_the_stream_there() -> None:
+async def test_error_after_items_breaks_stream_there() -> None:
     model = ScriptedModel([["Hel", ThinkingPart("hm"), StreamTruncatedError("gone")]])
     with pytest.raises(StreamTruncatedError) as caught:
         await Agent(model).send("hi")
     assert caught.value.result.output == "Hel"
 
 
-async def test_an_error_part_ends_the_run_as_a_provider_would() -> None:
+async def test_error_part_ends_run() -> None:
     parts = await parts_of(Agent(ScriptedModel([["Hel", Error("provider", "overloaded", code="overloaded_error")]])))
     assert isinstance(parts[-1], Finish)
     assert parts[-1].reason == "error"
@@ -155,7 +155,7 @@ async def test_an_error_part_ends_the_run_as_a_provider_would() -> None:
 
 
 @requirement("R110")
-async def test_approvals_stop_the_run_and_it_resumes_with_the_same_model() -> None:
+async def test_approvals_stop_run_and_same_model_resumes_it() -> None:
     model = ScriptedModel([tool_call("get_weather", city="Oslo"), "Sunny."])
     agent = Agent(model, tools=[get_weather], approval=lambda question: "ask")
     waiting = await agent.send("hi")
@@ -164,7 +164,7 @@ async def test_approvals_stop_the_run_and_it_resumes_with_the_same_model() -> No
     assert done.messages[-1].text == "Sunny."
 
 
-async def test_the_provider_s_own_approval_requests_can_be_scripted() -> None:
+async def test_provider_approval_requests_can_be_scripted() -> None:
     call = ToolCall("c1", "write", "mcp", True, input={"q": 1})
     request = ToolApprovalRequest("a1", "c1", "write", {"q": 1}, "wiki")
     model = ScriptedModel([[call, request], "Written."])
@@ -181,7 +181,7 @@ class City(Struct):
 
 
 @requirement("R110")
-async def test_typed_output_comes_from_a_json_object_and_is_asked_for_again_where_it_does_not_fit() -> None:
+async def test_invalid_typed_output_is_requested_again() -> None:
     model = ScriptedModel([{"name": "Oslo"}, {"name": "Oslo", "people": 717_710}])
     result = await Agent(model, output_type=City).send("hi")
     assert result.output == City("Oslo", 717_710)
@@ -189,7 +189,7 @@ async def test_typed_output_comes_from_a_json_object_and_is_asked_for_again_wher
     assert model.requests[1].messages[-1].role == "user"
 
 
-async def test_a_message_is_a_reply_with_its_parts_and_metadata() -> None:
+async def test_message_is_reply_with_parts_and_metadata() -> None:
     picture = DataPart(pixel_png(), "image/png", "dot.png")
     message = ChatMessage.model(ThinkingPart("a dot"), "Here.", picture, metadata={"note": 1})
     result = await Agent(ScriptedModel([message])).send("draw")
@@ -198,7 +198,7 @@ async def test_a_message_is_a_reply_with_its_parts_and_metadata() -> None:
     assert [(file.name, file.data) for file in result.files] == [("dot.png", pixel_png())]
 
 
-async def test_parts_of_the_stream_are_sent_as_they_are() -> None:
+async def test_stream_parts_are_sent_verbatim() -> None:
     items = [
         ToolCall("ws1", "web_search", "web_search", True, input={"query": "q"}),
         ToolEvent("web_search", "searching", {"any": 1}, call_id="ws1"),
@@ -213,7 +213,7 @@ async def test_parts_of_the_stream_are_sent_as_they_are() -> None:
 
 
 @requirement("R110")
-async def test_usage_and_the_finish_reason_are_estimated_or_given() -> None:
+async def test_usage_and_finish_reason_are_estimated_or_given() -> None:
     usage = Usage(InputUsage(100, 100), OutputUsage(7, 7))
     model = ScriptedModel(["Hello there", ScriptedReply(["cut sh"], usage=usage, reason="length", id="r2")])
     chat = Chat(Agent(model, system="x" * 400))
@@ -226,13 +226,13 @@ async def test_usage_and_the_finish_reason_are_estimated_or_given() -> None:
     assert (second.usage, second.finish_reason, second.id) == (unpriced, "length", "r2")
 
 
-async def test_limits_of_tokens_hold_for_a_scripted_model() -> None:
+async def test_token_limits_apply_to_scripted_model() -> None:
     model = ScriptedModel(lambda request: tool_call("get_weather", city="Oslo"))
     result = await Agent(model, tools=[get_weather], limits=Limits(max_steps=3)).send("hi")
     assert (result.finish_reason, len(model.requests)) == ("limit", 3)
 
 
-async def test_an_event_holds_the_reply_until_it_is_set_and_leaving_meanwhile_is_clean() -> None:
+async def test_event_holds_reply_until_set() -> None:
     gate = asyncio.Event()
     agent = Agent(ScriptedModel([["before", gate, "after"], ["again", gate, "never"]]))
     seen: list[str] = []
@@ -249,7 +249,7 @@ async def test_an_event_holds_the_reply_until_it_is_set_and_leaving_meanwhile_is
                 break
 
 
-async def test_a_run_that_is_held_by_an_event_can_be_cancelled_from_another_task() -> None:
+async def test_held_run_can_be_cancelled_from_other_task() -> None:
     run = Agent(ScriptedModel([["before", asyncio.Event(), "never"]])).stream("hi")
     held, texts = asyncio.Event(), list[str]()
 
@@ -277,24 +277,24 @@ async def test_a_run_that_is_held_by_an_event_can_be_cancelled_from_another_task
         [[ToolResult("c", "f", "f", 1, False, False)]],
     ],
 )
-async def test_a_reply_that_no_model_could_send_is_a_configuration_error(script: Any) -> None:
+async def test_impossible_reply_is_configuration_error(script: Any) -> None:
     with pytest.raises(ConfigurationError):
         await Agent(ScriptedModel(script)).send("hi")
 
 
-async def test_a_script_that_ran_out_says_which_request_has_no_reply() -> None:
+async def test_exhausted_script_names_request_without_reply() -> None:
     agent = Agent(ScriptedModel(["one"]))
     await agent.send("a")
     with pytest.raises(ConfigurationError, match="request 2"):
         await agent.send("b")
 
 
-def test_a_script_must_be_a_list() -> None:
+def test_script_must_be_list() -> None:
     with pytest.raises(ConfigurationError, match="list"):
         ScriptedModel("Hello")  # pyright: ignore[reportArgumentType]
 
 
-async def test_a_log_records_and_reloads_a_scripted_run(tmp_path: Any) -> None:
+async def test_log_records_and_reloads_scripted_run(tmp_path: Any) -> None:
     from sidestream import open_store
 
     store = open_store(tmp_path / "log.db")
@@ -307,6 +307,6 @@ async def test_a_log_records_and_reloads_a_scripted_run(tmp_path: Any) -> None:
     await store.aclose()
 
 
-async def test_the_first_error_of_a_provider_can_be_any_run_error() -> None:
+async def test_provider_error_can_be_first_reply() -> None:
     with pytest.raises(ProviderError):
         await Agent(ScriptedModel([ProviderError("no", status=500)])).send("hi")

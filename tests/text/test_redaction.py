@@ -51,7 +51,7 @@ from sidestream.text.redaction import (
         ("postgres://user:pass@db/name", "postgres://[redacted]@db/name"),
     ],
 )
-def test_what_looks_like_a_secret_is_replaced(text: str, shown: str):
+def test_secret_looking_text_is_replaced(text: str, shown: str):
     assert redact(text) == shown
     assert redact(shown) == shown
 
@@ -67,24 +67,24 @@ def test_what_looks_like_a_secret_is_replaced(text: str, shown: str):
         "sk-1",
     ],
 )
-def test_other_text_is_left_alone(text: str):
+def test_other_text_is_unchanged(text: str):
     assert redact(text) == text
 
 
-def test_a_registered_value_is_replaced_wherever_it_occurs():
+def test_registered_value_is_replaced_everywhere():
     secret = f"plain+value/{uuid.uuid4()}"
     register_secret(f" {secret}\n")
     assert redact(f"a{secret}b {quote(secret, safe='')}") == "a[redacted]b [redacted]"
 
 
-def test_a_secret_inside_another_leaves_no_rest():
+def test_secret_inside_other_leaves_no_rest():
     secret = f"word{uuid.uuid4().hex}"
     register_secret(secret)
     register_secret(f"{secret}tail")
     assert redact(f"<{secret}tail>") == "<[redacted]>"
 
 
-def test_secrets_that_overlap_leave_no_rest():
+def test_overlapping_secrets_leave_no_rest():
     middle = uuid.uuid4().hex
     register_secret(f"start{middle}")
     register_secret(f"{middle}end")
@@ -92,7 +92,7 @@ def test_secrets_that_overlap_leave_no_rest():
     assert redact(f"<start{middle}{middle}end>") == "<[redacted][redacted]>"
 
 
-def test_a_secret_inside_another_is_also_replaced_alone():
+def test_secret_inside_other_is_also_replaced_alone():
     inner = uuid.uuid4().hex
     register_secret(f"long{inner}tail")
     register_secret(inner)
@@ -100,13 +100,13 @@ def test_a_secret_inside_another_is_also_replaced_alone():
 
 
 @pytest.mark.parametrize("escape", [lambda text: json.dumps(text)[1:-1], lambda text: repr(text)[1:-1], quote])
-def test_a_secret_is_found_in_its_escaped_forms(escape: Callable[[str], str]):
+def test_secret_is_found_in_escaped_forms(escape: Callable[[str], str]):
     secret = f"a\"b\\c'd/é {uuid.uuid4().hex}"
     register_secret(secret)
     assert redact(f"<{escape(secret)}>") == "<[redacted]>"
 
 
-def test_values_below_eight_characters_are_no_secrets():
+def test_values_below_eight_characters_are_not_secrets():
     register_secret("message")
     register_secret(" seven77 ")
     assert redact("the message seven77") == "the message seven77"
@@ -114,7 +114,7 @@ def test_values_below_eight_characters_are_no_secrets():
     assert redact("the eight888") == "the [redacted]"
 
 
-def test_a_secret_is_itself_but_its_repr_is_not():
+def test_secret_equals_its_value_but_hides_its_repr():
     secret = Secret("abcdefgh" * 20)
     assert secret == "abcdefgh" * 20
     assert f"Bearer {secret}" == "Bearer " + "abcdefgh" * 20
@@ -126,7 +126,7 @@ def test_a_secret_is_itself_but_its_repr_is_not():
     ]
 
 
-def test_headers_of_a_caller_are_secrets_unless_their_name_says_otherwise():
+def test_caller_headers_are_secret_except_known_names():
     value = uuid.uuid4().hex
     headers = hidden(
         {
@@ -151,11 +151,11 @@ def test_headers_of_a_caller_are_secrets_unless_their_name_says_otherwise():
         ("no url", "no url"),
     ],
 )
-def test_a_url_is_shown_without_what_may_be_secret(url: str, shown: str):
+def test_redact_url_hides_secret_components(url: str, shown: str):
     assert redact_url(url) == shown
 
 
-def test_a_filter_redacts_messages_and_tracebacks_of_any_logger(caplog: pytest.LogCaptureFixture):
+def test_filter_redacts_messages_and_tracebacks_of_any_logger(caplog: pytest.LogCaptureFixture):
     secret = uuid.uuid4().hex
     register_secret(secret)
     redact_logger("someone.else")
@@ -182,7 +182,7 @@ def test_a_filter_redacts_messages_and_tracebacks_of_any_logger(caplog: pytest.L
         ("PORTS", "8080:8081:8082", False),
     ],
 )
-def test_variables_are_secrets_unless_they_are_plainly_not(name: str, value: str, is_secret: bool):
+def test_variables_are_secret_unless_plainly_public(name: str, value: str, is_secret: bool):
     assert repr(hidden_variables({name: value})) == repr({name: Secret()})
     assert (redact(f"<{value}>") == f"<{value}>") != is_secret
 
@@ -197,7 +197,7 @@ def test_memory_of_secrets_is_bounded_and_keeps_those_in_use():
 
 
 @pytest.mark.parametrize("provider", ["openai-responses", "anthropic", "google", "google:interactions"])
-async def test_secrets_of_a_server_side_tool_are_known_whenever_they_are_sent(provider: str):
+async def test_server_side_tool_secrets_are_redacted_whenever_sent(provider: str):
     token = f"token-{uuid.uuid4()}"
     server = RemoteMCP(label="docs", url="https://mcp.example", authorization=token, require_approval="never")
     _forget_all()
@@ -210,7 +210,7 @@ async def test_secrets_of_a_server_side_tool_are_known_whenever_they_are_sent(pr
     assert "refused [redacted]" in str(caught.value)
 
 
-async def test_secrets_of_an_mcp_server_are_known_whenever_it_is_used():
+async def test_mcp_server_secrets_are_redacted_whenever_used():
     token = f"token-{uuid.uuid4()}"
     says = "import os, sys; sys.exit('my token is ' + os.environ['TOKEN'])"
     async with MCPServer("broken", command=sys.executable, args=["-c", says], env={"TOKEN": token}) as server:
@@ -257,6 +257,6 @@ def test_any_text_can_be_redacted(text: str):
 @pytest.mark.parametrize(
     "piece", ["a", "://", "://a", "bearer ", "cookie", "key=", "api_key: ", "sk-", "authorization ", "@", " "]
 )
-def test_long_text_is_redacted_in_proportion(piece: str):
+def test_long_text_is_redacted_in_linear_time(piece: str):
     """A pattern that backtracks would never end here."""
     redact(piece * (200_000 // len(piece)))

@@ -29,7 +29,7 @@ def test_urls_of_reads_names_of_fields():
         (" https://\uff41.org/ ", "https://a.org/"),
     ],
 )
-def test_plain_url_keeps_only_what_is_requested(url: str, plain: str):
+def test_plain_url_keeps_only_requested_part(url: str, plain: str):
     assert plain_url(url) == plain
 
 
@@ -64,7 +64,7 @@ def test_other_domains_are_not_blocked(url: str):
 
 
 @pytest.mark.parametrize(("entry", "host"), [("bücher.de", "xn--bcher-kva.de"), ("xn--bcher-kva.de", "bücher.de")])
-def test_domain_in_unicode_is_domain_in_ascii(entry: str, host: str):
+def test_unicode_domain_equals_ascii_domain(entry: str, host: str):
     assert is_allowed(f"https://{host}/x", [entry])
     assert is_blocked(f"https://{host}/x", [entry])
 
@@ -135,5 +135,5 @@ def test_entry_in_unicode_matches_quoted_path():
         ("http://a\\@b.com/", None),
     ],
 )
-def test_host_of_is_what_is_connected_to(url: str, host: str | None):
+def test_host_of_returns_connected_host(url: str, host: str | None):
     assert host_of(url) == host

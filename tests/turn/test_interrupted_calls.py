@@ -205,7 +205,7 @@ async def test_call_is_not_retried_if_tool_no_longer_declares_it(now: Any) -> No
     assert turn.told("call_0_0") == ["ask" if now == "ask" else "fail"]
 
 
-async def test_call_that_repeatedly_ends_process_needs_approval() -> None:
+async def test_call_repeatedly_ending_process_needs_approval() -> None:
     turn = Turn([["retried"]])
     for _attempt in range(MAX_TOOL_ATTEMPTS):
         runs = len(turn.runs["call_0_0"])

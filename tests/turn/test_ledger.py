@@ -442,7 +442,7 @@ def test_abandoned_turn_resumes_with_expected_command(fields, command):
 
 
 @requirement("R84", "F32")
-def test_tool_that_may_have_run_and_its_siblings_need_approval():
+def test_possibly_run_tool_and_its_siblings_need_approval():
     given = resumable(
         state(
             calls=(A, B, call("c")),
@@ -473,7 +473,7 @@ def test_call_interrupted_after_approval_needs_new_decision():
 
 
 @requirement("F43")
-def test_call_that_may_have_run_keeps_approved_tool_pin():
+def test_possibly_run_call_keeps_approved_tool_pin():
     given = resumable(state(calls=(A, B), started=frozenset("a"), approved=frozenset("ab"), pins={"a": "p", "b": "q"}))
     assert [entry.pin for entry in given.waiting] == ["p", "q"]
     for entry in given.waiting:
@@ -481,7 +481,7 @@ def test_call_that_may_have_run_keeps_approved_tool_pin():
     assert given.pins == {"a": "p", "b": "q"}
 
 
-def test_request_about_call_that_may_have_run_names_its_server():
+def test_request_about_possibly_run_call_names_its_server():
     of_server = call("a", tool="mcp", provider_metadata={"sidestream": {"server_label": "docs"}})
     given = resumable(state(calls=(of_server, B), started=frozenset("a")))
     assert [entry.server_label for entry in given.waiting] == ["docs", None]

@@ -269,7 +269,7 @@ async def indexing(path: Path, docs: Path, dies_at: int = 0) -> asyncio.subproce
 
 
 @requirement("R126")
-async def test_two_processes_may_index_one_folder(tmp_path: Path):
+async def test_two_processes_can_index_one_folder(tmp_path: Path):
     docs, path = tmp_path / "docs", tmp_path / "index.db"
     write_corpus(docs)
     for number in range(40):
@@ -337,7 +337,7 @@ def test_passages_follow_structure_and_cover_whole_text():
     ],
     ids=["heading", "comments", "comments-in-class", "lines"],
 )
-def test_hostile_text_is_cut_in_linear_time(text: str, mime_type: str):
+def test_hostile_text_is_split_in_linear_time(text: str, mime_type: str):
     made = chunks_of(Document(text=text, mime_type=mime_type))
     assert made
     assert all(chunk.end - chunk.start <= MAX_CHARS for chunk in made)

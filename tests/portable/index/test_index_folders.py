@@ -187,7 +187,7 @@ def test_sparse_and_growing_files_respect_size_limit(docs: Path):
         status.contents(status.entries()[0], 10)
 
 
-async def test_passing_problem_is_tried_again(index: Index, docs: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_transient_problem_is_retried(index: Index, docs: Path, monkeypatch: pytest.MonkeyPatch):
     def deny(entry: FolderEntry) -> None:
         if entry.path.endswith("cars.md"):
             raise PermissionError(13, "Permission denied")

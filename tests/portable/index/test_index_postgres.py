@@ -139,7 +139,7 @@ asyncio.run(main())
 """
 
 
-async def test_two_processes_may_index_one_folder(url: str, docs: Path):
+async def test_two_processes_can_index_one_folder(url: str, docs: Path):
     for number in range(20):
         (docs / f"n{number}.txt").write_text(f"File number {number} about topic{number}.")
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}

@@ -338,7 +338,7 @@ async def test_container_lasts_for_run_and_expires_when_idle() -> None:
     assert not new.is_usable
 
 
-async def test_twenty_containers_at_once_work() -> None:
+async def test_twenty_containers_run_concurrently() -> None:
     needs("bubblewrap")
     spec = ContainerSpec(packages=())
     containers = await asyncio.gather(*(choice.start("bubblewrap", spec) for _ in range(20)))

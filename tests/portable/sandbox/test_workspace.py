@@ -222,7 +222,7 @@ async def test_container_is_closed_without_capabilities(tmp_path: Path) -> None:
 @requirement("F47")
 @pytest.mark.usefixtures("_without_capabilities")
 @pytest.mark.filterwarnings("ignore::sidestream.portable.sandbox.workspace.RootWorkspaceWarning")
-async def test_allow_root_is_refused_where_masks_cannot_be_had(tmp_path: Path) -> None:
+async def test_allow_root_is_refused_without_masks(tmp_path: Path) -> None:
     needs("bubblewrap")
     with pytest.raises(SandboxError, match="could not be closed: unshare"):
         await choice.start("bubblewrap", ContainerSpec(packages=(), workspace=str(tmp_path), allow_root=True))
