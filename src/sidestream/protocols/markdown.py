@@ -1,4 +1,4 @@
-"""The records of a log as Markdown, for people."""
+"""Conversion of a log to Markdown."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,9 +15,9 @@ from sidestream.stream import parts
 
 
 def to_markdown(log: Iterable[records.Record]) -> str:
-    """Return messages, tool calls with their results, decisions, and answers with their sources, in order.
+    """Convert a log to Markdown, in order: messages, tool calls with results, decisions, and answers with sources.
 
-    What models, tools and users wrote is verbatim.
+    What models, tools and users wrote stays verbatim.
     """
     return "\n\n".join(_blocks(log)) + "\n"
 
@@ -50,7 +50,7 @@ def _blocks(log: Iterable[records.Record]) -> Iterator[str]:
 
 
 def _stream_blocks(segments: Sequence[records.Record]) -> Iterator[str]:
-    """Yield what the stream of one run says. Texts and calls stand where they begin, as they are at its end."""
+    """Yield the blocks of one run. Text and calls appear where they begin, in their final form."""
     stream = stream_of(segments)
     citations, calls, sources = Citations("footnotes"), ToolRunFold(), dict[str, parts.Source]()
     for part in stream:

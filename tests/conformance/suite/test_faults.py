@@ -116,7 +116,7 @@ async def test_context_overflow_error_is_one_line_with_advice(subject: Subject) 
             await talk.agent.send("word " * 9000)
         assert len(talk.transport.calls) == 1
     assert (caught.value.status, caught.value.retryable) == (400, False)
-    assert "Send less" in str(caught.value)
+    assert "a shorter prompt, history or tool result" in str(caught.value)
     assert is_one_line(caught.value)
 
 

@@ -98,7 +98,7 @@ EXPORTS: "dict[str, Callable[[ConversationInfo, list[Record]], str]]" = {
 
 
 def to_recording(info: ConversationInfo, records: list[Record]) -> Recording:
-    """The model calls of a conversation. Secrets are redacted."""
+    """Return the model calls of a conversation, with secrets redacted."""
     prompt, model = "", info.model
     exchanges: list[Exchange] = []
     step: list[StreamPart] = []
@@ -132,7 +132,7 @@ def _exchange(parts: list[StreamPart], model: str, prompt: str, number: int, tim
 
 
 def _with_end(parts: list[StreamPart]) -> Iterator[StreamPart]:
-    """A step ends as a response does."""
+    """Convert the end of a step to the end of a response."""
     yield from parts
     last = parts[-1]
     assert isinstance(last, StepFinish)
