@@ -119,11 +119,11 @@ async def begin_again(store: Store, run: RunSummary) -> int:
     Raises ConfigurationError if the run cannot be continued, ConflictError if a worker is executing it.
     """
     if run.status == "complete":
-        raise ConfigurationError("the run is complete: there is nothing to resume")
+        raise ConfigurationError("the run is complete; there is nothing to resume")
     if run.status == "waiting":
-        raise ConfigurationError("the run waits for a decision: `sidestream logs resume` prompts for it")
+        raise ConfigurationError("the run waits for a decision; decide it with `sidestream logs resume`")
     if run.job is None:
-        raise ConfigurationError("the log does not say how to continue it: use `sidestream logs resume`")
+        raise ConfigurationError("the run's log holds no job to continue it with; use `sidestream logs resume`")
     if run.status == "unfinished":
         return run.position
     rows = await store.read(run.conversation)

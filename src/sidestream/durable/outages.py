@@ -29,4 +29,4 @@ class Outage:
         """Log the recovery if a failure was logged before."""
         if self._said_s is not None:
             self._said_s = None
-            _log.warning("no longer: %s", self._what)
+            _log.warning("recovered: %s", self._what)

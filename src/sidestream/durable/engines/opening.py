@@ -53,5 +53,5 @@ def _temporal(store: SharedStore, url: str, lease_s: float | None) -> Engine:
     try:
         engine = import_module("sidestream.durable.engines.temporal").TemporalEngine
     except ModuleNotFoundError as error:
-        raise MissingExtraError("temporal", "The engine temporal") from error
+        raise MissingExtraError("temporal", "The Temporal engine") from error
     return engine(store, url) if lease_s is None else engine(store, url, lease_s=lease_s)

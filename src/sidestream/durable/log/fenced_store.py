@@ -53,6 +53,6 @@ class FencedStore(WrappedStore):
                     self.failure = error
                     raise FencedError(conversation) from error
                 if not attempts:
-                    _log.warning("conversation %s: append is retried: %s", conversation, redact(str(error)))
+                    _log.warning("conversation %s: append failed, retrying: %s", conversation, redact(str(error)))
             await asyncio.sleep(RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S) - 1)])
             attempts += 1

@@ -126,7 +126,7 @@ def _tool(given: str | JsonObject) -> ServerSideTool:
     fields = dict(given)
     kind = TOOLS.get(str(fields.pop("name", "")))
     if kind is None:
-        raise ConfigurationError(f"no server-side tool is called {given.get('name')!r}")
+        raise ConfigurationError(f"unknown server-side tool {given.get('name')!r}")
     try:
         tool = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
@@ -135,5 +135,5 @@ def _tool(given: str | JsonObject) -> ServerSideTool:
     # index was checked when the job was created.
     is_index = isinstance(tool, FileSearch) and list(tool.stores) == [INDEX] and tool.embeddings is None
     if (tool.is_local and not is_index) or getattr(tool, "workspace", None) is not None:
-        raise ConfigurationError(f"{given['name']}: these settings are for the agents of the server, not for a request")
+        raise ConfigurationError(f"{given['name']}: a request cannot use these settings; set them on a server's agent")
     return tool

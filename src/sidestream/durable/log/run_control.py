@@ -105,7 +105,7 @@ class RunControl:
         for post in await posts_for(self._store, [conversation]):
             if post.message == message:
                 await self._store.remove_post(post.id)
-        raise SteerError("the run did not take the message in time: send it as the next one")
+        raise SteerError(f"the run did not accept the message within {STEER_WAIT_S:g} s; send it as the next prompt")
 
     async def send(self, conversation: str, message: ChatMessage) -> list[Row]:
         """Enqueue a message for the run of a conversation, and return the conversation's rows so far.

@@ -124,7 +124,7 @@ class Reconciler:
             try:
                 await self.take_turn()
             except SidestreamError as error:
-                _log.warning("runs cannot be reconciled: %s", redact(str(error)))
+                _log.warning("cannot reconcile runs: %s", redact(str(error)))
                 self.refusal = error if isinstance(error, NewerSchemaError) else None
                 if isinstance(error, EngineError):
                     self.miss()
@@ -143,11 +143,11 @@ class Reconciler:
                 break
             except SidestreamError as error:
                 if not failures:
-                    _log.warning("runs are not enqueued yet: %s", redact(str(error)))
+                    _log.warning("cannot enqueue runs yet: %s", redact(str(error)))
             await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
             failures += 1
         if failures:
-            _log.warning("the engine answers again: runs are enqueued")
+            _log.warning("recovered: missed runs are enqueued")
 
     async def take_turn(self) -> bool:
         """Reconcile unless the last pass is too recent, and return whether it did. Raises StoreError if that fails."""
@@ -166,7 +166,7 @@ class Reconciler:
             job = job_of(open_run(rows))
             position, at = _begun_at(rows)
         except StoreError as error:  # A damaged log must not block the others.
-            _log.warning("conversation %s is not resumed: %s", conversation, redact(str(error)))
+            _log.warning("conversation %s: not resumed: %s", conversation, redact(str(error)))
             self._idle[conversation] = (head, None)
             return False
         queue = self._queue_of(job) if job is not None else None

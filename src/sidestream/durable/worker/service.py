@@ -201,7 +201,7 @@ class WorkerService:
         self._engine = engine
         self._agents = Agents(agents or {}, allows_models=allows_models)
         if not self._agents.queues:
-            raise ConfigurationError("a worker without agents that allows no models has nothing to drive")
+            raise ConfigurationError("a worker needs agents; pass agents or allows_models=True")
         self._slots = slots
         self._worker = Worker(
             shared(store),

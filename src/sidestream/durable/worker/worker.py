@@ -228,7 +228,7 @@ class Worker:
 
     async def attend(self) -> None:
         """Deliver control messages to this worker's runs until cancelled."""
-        reading = Outage("messages for runs cannot be read")
+        reading = Outage("cannot read control messages")
         while True:
             try:
                 async for _ in self._store.changes(POSTS):
@@ -287,7 +287,7 @@ class Worker:
             return Outcome(position=chat.head, is_waiting=True, until=until)
         if self._on_expiry == "stop":
             return Outcome(position=await open_runs.cancel_run(store, chat.id, rows))
-        _log.info("conversation %s: nobody decided in time", chat.id)
+        _log.info("conversation %s: approval timed out", chat.id)
         chat.run_details = driven_details(replace(job, attempt=2, has_expired=True))
         call = job.call_settings(chat.agent)
         run = chat.resume_stream(denials(chat.approvals), output_type=job.output, errors="parts", **call)
@@ -299,7 +299,7 @@ class Worker:
         state = await Conversation(store, conversation).state()
         if state.status != "unfinished" or state.run_state is None:
             return Outcome(position=state.head, is_waiting=state.status == "waiting")
-        _log.warning("conversation %s is not resumed: %s", conversation, reason)
+        _log.warning("conversation %s: not resumed: %s", conversation, reason)
         return Outcome(position=await open_runs.fail_run(store, conversation, rows, reason, state.run_state.turn.usage))
 
     @asynccontextmanager
@@ -340,7 +340,7 @@ class Worker:
             elif post.kind == "withdraw":
                 await run.withdraw(post.grant)
         except (SteerError, SidestreamError) as error:
-            _log.info("conversation %s: %s was refused: %s", post.conversation, post.kind, redact(str(error)))
+            _log.info("conversation %s: could not deliver %s: %s", post.conversation, post.kind, redact(str(error)))
         await self._store.remove_post(post.id)
 
 
@@ -365,7 +365,7 @@ async def _until_lost(claim: Claim) -> LeaseLostError:
             except LeaseLostError as error:
                 return error
             except SidestreamError as error:
-                _log.warning("conversation %s: no heartbeat: %s", claim.task.conversation, redact(str(error)))
+                _log.warning("conversation %s: heartbeat failed: %s", claim.task.conversation, redact(str(error)))
         return LeaseLostError("the lease could not be renewed in time")
     finally:
         if beating is not None:

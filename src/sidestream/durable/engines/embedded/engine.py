@@ -98,7 +98,7 @@ class EmbeddedEngine:
             ):
                 granted = next(iter(await self._table.claim_silent([granted])), None)
         if not isinstance(granted, Granted):
-            raise TaskHeldError(f"another worker drives the conversation {task.conversation!r}")
+            raise TaskHeldError(f"another worker is executing conversation {task.conversation!r}")
         return self.claimed(granted)
 
     async def release(self, claim: EmbeddedClaim, outcome: Outcome | None = None) -> None:
@@ -107,7 +107,9 @@ class EmbeddedEngine:
             given = outcome or Outcome(position=claim.task.position, is_handed_over=True)
             await self._table.release(claim.granted, given)
         except StoreError as error:  # After the lease expires, another worker finds out how far the run came.
-            _log.warning("conversation %s: not released: %s", claim.task.conversation, redact(str(error)))
+            _log.warning(
+                "conversation %s: could not release the claim: %s", claim.task.conversation, redact(str(error))
+            )
         finally:
             self.forget(claim)
 

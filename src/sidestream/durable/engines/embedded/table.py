@@ -230,7 +230,7 @@ class TaskTable:
     async def _row(self, conversation: str) -> tuple[Held | None, Candidate]:
         found = await self._store.execute(_ROW, {"conversation": conversation})
         if not found:
-            raise StoreError(f"there is no conversation {conversation!r} to drive")
+            raise StoreError(f"there is no conversation {conversation!r}")
         [[state, token, beats, worker, lease_s, fence, now, age_s]] = found
         held = Held(conversation, token, beats, worker, lease_s, fence, now, age_s) if state == "running" else None
         return held, Candidate(conversation, token, fence, now)

@@ -39,7 +39,7 @@ class Heartbeats:
             self._next = asyncio.create_task(self._send())
             self._next.add_done_callback(_noticed)
         if (conversation, granted.token) not in await asyncio.shield(self._next):
-            raise LeaseLostError(f"the conversation {conversation!r} was given to another worker, or cancelled")
+            raise LeaseLostError(f"conversation {conversation!r} was assigned to another worker or cancelled")
 
     async def aclose(self) -> None:
         """Stop sending heartbeats."""
@@ -220,7 +220,7 @@ class Work:
         stopping: asyncio.Event,
     ) -> None:
         if slots < 1 or not queues:
-            raise ConfigurationError("a worker needs a queue, and at least one slot")
+            raise ConfigurationError(f"queues must not be empty, and slots must be at least 1, not {slots}")
         self._engine = engine
         self._store = store
         self._table = table
@@ -233,7 +233,7 @@ class Work:
         self._leases = LeaseWatch()
         self._scan_s = engine.lease_s / SCANS_PER_LEASE
         self._next_scan_s = time.monotonic()
-        self._claiming = Outage("tasks cannot be claimed")
+        self._claiming = Outage("cannot claim tasks")
         self._left: dict[str, float] = {}
         """Conversations that this worker handed off, and the monotonic time until which it leaves them to others."""
 
@@ -270,7 +270,7 @@ class Work:
 
     async def _watch(self) -> None:
         """Watch for tasks that are added or woken."""
-        noticing = Outage("new tasks are not noticed at once")
+        noticing = Outage("cannot watch for new tasks")
         while True:
             try:
                 async with aclosing(self._store.changes(TOPIC)) as changes:
@@ -314,7 +314,7 @@ class Work:
             count = min(self._slots - self._driving, CLAIMS_AT_ONCE)
             some, silent = silent[:count], silent[count:]
             for granted in await self._table.claim_silent(some):
-                _log.info("conversation %s: taken over", granted.task.conversation)
+                _log.info("conversation %s: claimed from an unresponsive worker", granted.task.conversation)
                 self._start(group, granted)
 
     async def _claim_due(self, group: asyncio.TaskGroup) -> bool:
@@ -347,7 +347,9 @@ class Work:
             await self._engine.release(claim)
             raise
         except Exception as error:
-            _log.warning("conversation %s: not driven: %s", conversation, redact(f"{type(error).__name__}: {error}"))
+            _log.warning(
+                "conversation %s: execution failed: %s", conversation, redact(f"{type(error).__name__}: {error}")
+            )
             await self._failed(claim)
         else:
             if outcome.is_handed_over:
@@ -362,7 +364,10 @@ class Work:
         try:
             if not await self._table.fail(claim.granted):
                 _log.error(
-                    "conversation %s: given up; enqueue it again once the cause is gone", claim.task.conversation
+                    "conversation %s: too many failures; enqueue it again once the cause is fixed",
+                    claim.task.conversation,
                 )
         except StoreError as error:  # The lease will expire.
-            _log.warning("conversation %s: not released: %s", claim.task.conversation, redact(str(error)))
+            _log.warning(
+                "conversation %s: could not release the claim: %s", claim.task.conversation, redact(str(error))
+            )

@@ -45,14 +45,14 @@ def parse_address(url: str) -> Address:
         host, port = parts.hostname, parts.port
         options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
     except ValueError:
-        raise ConfigurationError(f"not an address of Temporal; it looks like {FORM}") from None
+        raise ConfigurationError(f"invalid Temporal URL; use {FORM}") from None
     if parts.scheme != "temporal" or parts.fragment:
-        raise ConfigurationError(f"not an address of Temporal; it looks like {FORM}")
+        raise ConfigurationError(f"invalid Temporal URL; use {FORM}")
     if "@" in parts.netloc:
-        raise ConfigurationError("an API key does not belong in the address of Temporal; set TEMPORAL_API_KEY")
+        raise ConfigurationError("the Temporal URL must not contain an API key; set TEMPORAL_API_KEY instead")
     if unknown := options.keys() - {"prefix", "lease", "tls"}:
         names = ", ".join(sorted(unknown))
-        raise ConfigurationError(f"unknown in the address of Temporal: {names}; known are lease, prefix and tls")
+        raise ConfigurationError(f"unknown options in the Temporal URL: {names}; use lease, prefix or tls")
     shown = f"[{host}]" if host and ":" in host else host
     return Address(
         host=f"{shown}:{port or PORT}" if shown else None,
@@ -75,8 +75,9 @@ async def connect(address: Address) -> Client:
             return await Client.connect(**settings)
     except (RuntimeError, ValueError, TimeoutError) as error:  # What the SDK raises, whatever the reason.
         raise EngineError(
-            f"Temporal does not answer at {host} (namespace {namespace}). Is it running, and does it expect TLS? "
-            f"For development, run: temporal server start-dev --namespace {namespace}. {redact(str(error))}"
+            f"cannot connect to Temporal at {host} (namespace {namespace}): {redact(str(error))}; check that it is "
+            "running and whether it expects TLS; for development, run: "
+            f"temporal server start-dev --namespace {namespace}"
         ) from None
 
 
@@ -96,7 +97,7 @@ def _settings(address: Address) -> dict[str, Any]:
         profile = ClientConfigProfile.load(disable_file=address.host is not None and not _names_file())
         found = dict[str, Any](profile.to_client_connect_config())
     except (RuntimeError, ValueError, OSError) as error:
-        raise ConfigurationError(f"the settings of Temporal are invalid: {redact(str(error))}") from None
+        raise ConfigurationError(f"invalid Temporal settings: {redact(str(error))}") from None
     if address.tls is not None:
         # Keep the environment's certificates.
         found["tls"] = (found.get("tls") or True) if address.tls else False
@@ -118,7 +119,9 @@ def _lease(text: str | None) -> float:
     except ValueError:
         lease_s = -1.0
     if not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
-        raise ConfigurationError(f"the lease must be a number of seconds between {MIN_LEASE_S:g} and {MAX_LEASE_S:g}")
+        raise ConfigurationError(
+            f"lease in the Temporal URL must be between {MIN_LEASE_S:g} and {MAX_LEASE_S:g} seconds, not {text!r}"
+        )
     return lease_s
 
 
@@ -126,5 +129,5 @@ def _flag(text: str | None) -> bool | None:
     if text is None:
         return None
     if text.lower() not in ("true", "false"):
-        raise ConfigurationError("tls in the address of Temporal is true or false")
+        raise ConfigurationError(f"tls in the Temporal URL must be true or false, not {text!r}")
     return text.lower() == "true"

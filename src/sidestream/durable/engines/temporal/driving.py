@@ -51,7 +51,7 @@ class TemporalClaim:
         except AsyncActivityCancelledError:
             raise self._lost() from None
         except TimeoutError:
-            raise EngineError("Temporal does not answer") from None
+            raise EngineError("Temporal did not answer in time") from None
         except RPCError as error:
             forget_frames(error)
             if error.status == RPCStatusCode.NOT_FOUND:
@@ -92,7 +92,7 @@ class TemporalClaim:
                 else:
                     await self._activity.fail(report, last_heartbeat_details=[self.token])
         except TimeoutError:
-            raise EngineError("Temporal does not answer") from None
+            raise EngineError("Temporal did not answer in time") from None
         except RPCError as error:
             forget_frames(error)
             if error.status == RPCStatusCode.NOT_FOUND:
@@ -100,7 +100,7 @@ class TemporalClaim:
             raise EngineError(f"Temporal: {redact(error.message)}") from None
 
     def _lost(self) -> LeaseLostError:
-        return LeaseLostError(f"the claim on conversation {self.task.conversation!r} is over")
+        return LeaseLostError(f"the claim on conversation {self.task.conversation!r} was lost")
 
 
 def _token(answer: PollActivityTaskQueueResponse, previous: str) -> str:
@@ -125,7 +125,7 @@ class Queue:
         self._name = name
         self._poll_s = poll_s
         self._key = uuid.uuid4().hex
-        self._polling = Outage(f"Temporal gives no tasks of {name}")
+        self._polling = Outage(f"cannot poll Temporal's task queue {name}")
         self._groups: dict[str, float] = {}
         """Weights of the queue's poller groups, by group id, as the service reports them."""
 
@@ -190,7 +190,7 @@ class Queue:
             (drive,) = await converter.decode(answer.input.payloads, [DriveInput])
             (last,) = await converter.decode(beats, [str]) if beats else [""]
         except Exception as error:  # Another version enqueued it; leave it to a worker that understands it.
-            _log.warning("a task of Temporal cannot be read: %s", redact(str(error)))
+            _log.warning("cannot read a task from Temporal: %s", redact(str(error)))
             return None
         return TemporalClaim(self._client, answer, drive, last)
 
@@ -276,7 +276,7 @@ class ActiveTasks:
         except LeaseLostError as error:
             _log.info("conversation %s: %s", conversation, error)
         except SidestreamError as error:  # The report failed; another worker will read the outcome from the log.
-            _log.warning("conversation %s: not reported: %s", conversation, redact(str(error)))
+            _log.warning("conversation %s: could not report outcome: %s", conversation, redact(str(error)))
         finally:
             if self._is_stopping:
                 self.reported.add(conversation)
@@ -295,7 +295,7 @@ class ActiveTasks:
             await claim.fail(error)
             raise
         except Exception as error:
-            _log.warning("conversation %s: given to another: %s", claim.task.conversation, redact(str(error)))
+            _log.warning("conversation %s: execution failed: %s", claim.task.conversation, redact(str(error)))
             await claim.fail(error)
             return
         finally:

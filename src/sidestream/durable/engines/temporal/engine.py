@@ -197,7 +197,7 @@ class TemporalEngine:
                 try:
                     await self._workflows(client).run()
                 except Exception as error:
-                    _log.warning("workflows are not run: %s", redact(str(error)))
+                    _log.warning("cannot run workflows: %s", redact(str(error)))
                 await asyncio.sleep(RETRY_S)
 
     def _workflows(self, client: Client) -> Worker:
@@ -238,7 +238,7 @@ class TemporalEngine:
 
     async def _reached(self) -> Client:
         """Return the client, as soon as the service responds."""
-        wait_s, reaching = RETRY_S, Outage("tasks cannot be claimed")
+        wait_s, reaching = RETRY_S, Outage("cannot claim tasks")
         while True:
             try:
                 client = await self._client()
@@ -257,7 +257,7 @@ class TemporalEngine:
             async with asyncio.timeout(ANSWER_S):
                 yield client
         except TimeoutError:
-            raise EngineError("Temporal does not answer") from None
+            raise EngineError("Temporal did not answer in time") from None
         except RPCError as error:
             forget_frames(error)
             has_namespace = "namespace" not in error.message.lower()
