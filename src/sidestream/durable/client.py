@@ -69,7 +69,7 @@ class RunClient:
             await self._dispatcher.dispatch(run)
 
     async def steer(self, conversation: str, message: Prompt) -> None:
-        """Send a message to the run in progress, on whichever worker. Raises SteerError if no run is in progress."""
+        """Send a message to the run in progress, whichever worker executes it. Raises SteerError if there is no run."""
         await self._control.send(conversation, user_message(message))
 
     async def follow(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
@@ -85,5 +85,5 @@ class RunClient:
                 yield record
 
     async def stop(self, conversation: str) -> bool:
-        """Stop the run of a conversation on whichever worker, and return whether one was in progress."""
+        """Stop the run of a conversation, whichever worker executes it, and return whether one was in progress."""
         return await self._control.stop(conversation)

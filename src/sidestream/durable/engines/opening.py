@@ -14,7 +14,7 @@ GROUP = "sidestream.engines"
 """Entry point group of third-party engines, by URL scheme."""
 
 EngineFactory = Callable[[SharedStore, str, float | None], Engine]
-"""Function that returns the engine at a URL, for the runs of a store.
+"""Function that opens the engine at a URL for the runs of a store.
 
 The last argument is the lease in seconds; None means the engine's default.
 """

@@ -80,7 +80,7 @@ async def finish_run(store: Store, conversation: str, rows: Sequence[Row]) -> in
 
 
 def waits_for_decisions(state: RunState) -> bool:
-    """Return whether an unfinished run can do nothing more until its approvals are decided."""
+    """Return whether an unfinished run has nothing left to do until its approvals are decided."""
     return isinstance(state.turn.command, AwaitDecision) and not has_unreported(state.turn)
 
 
@@ -144,7 +144,7 @@ async def written(writer: Writer) -> int:
 
 
 def _open_step(records: Sequence[Record]) -> int | None:
-    """Return the number of the interrupted step, or None if none was."""
+    """Return the number of the interrupted step, or None if no step was interrupted."""
     for record in reversed(records):
         if isinstance(record.body, Segment):
             part = record.body.parts[0]

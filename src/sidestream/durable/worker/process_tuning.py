@@ -1,4 +1,4 @@
-"""Process settings for servers and workers, which mostly stream."""
+"""Process settings for servers and workers with many concurrent streams."""
 
 import gc
 import sys

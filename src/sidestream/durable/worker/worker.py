@@ -129,7 +129,7 @@ class Worker:
             raise store.failure or LeaseLostError(str(error)) from None
 
     async def carry(self, claim: Claim, run: Run[Any], *, is_offered: bool = False) -> None:
-        """Execute a run until it finishes, waits or is left. Raises LeaseLostError if the claim is lost."""
+        """Execute a run until it finishes, waits or is handed off. Raises LeaseLostError if the claim is lost."""
         conversation = claim.task.conversation
         # Control messages are only sent to runs in the log, so none can precede an offered run.
         driven = self._driven[conversation] = _Driven(run, has_posts=not is_offered)
