@@ -1,1 +1,1 @@
-"""What a streamed event costs: against the floor of our dependencies, and against peers."""
+"""Measures the cost of a streamed event, compared with the floor of our dependencies and with peers."""

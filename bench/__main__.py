@@ -1,4 +1,4 @@
-"""`python -m bench`: what a streamed event costs, ours against the floor of its dependencies and against peers."""
+"""`python -m bench`: compare the cost of a streamed event with the floor of its dependencies and with peers."""
 
 import argparse
 import datetime
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _name(args: argparse.Namespace) -> str:
-    """The name of the results: only those of a full run are kept under `bench`."""
+    """Return the name of the results. Only those of a full run are kept as `bench`."""
     if args.quick:
         return "quick"
     if args.case is None and args.peers is None:

@@ -1,6 +1,6 @@
-"""`python -m bench.appends`: what a SQLite file takes for the appends of many conversations, one by one and together.
+"""`python -m bench.appends`: measure appends of many conversations to a SQLite file, one by one and together.
 
-Beside a thread that computes, as the event loop of a server with many streams does, each statement waits for the GIL.
+Next to a computing thread, such as the event loop of a server with many streams, each statement waits for the GIL.
 """
 
 import sqlite3
@@ -27,14 +27,14 @@ Write = Callable[[sqlite3.Connection, Sequence[Append]], object]
 
 
 def one_by_one(connection: sqlite3.Connection, appends: Sequence[Append]) -> None:
-    """A statement or two for each."""
+    """Write the appends with one or two statements each."""
     for append in appends:
         append_rows(connection, append)
 
 
 @contextmanager
 def computing() -> Generator[None]:
-    """Another thread computes meanwhile."""
+    """Keep another thread computing while the block runs."""
     is_over = False
 
     def compute() -> None:
@@ -51,13 +51,13 @@ def computing() -> Generator[None]:
 
 
 def appends_at(seq: int) -> list[Append]:
-    """The next record of each conversation."""
+    """Return the next record of each conversation."""
     row = Row(seq=seq, time=time.time(), run="run_1", kind="text-delta", body=BODY)
     return [Append(f"talk{number}", seq - 1, [row], {}, False) for number in range(TALKS)]
 
 
 def times_ms(write: Write) -> list[float]:
-    """How long each transaction took, in order of length."""
+    """Return the sorted durations of the transactions, in milliseconds."""
     with tempfile.TemporaryDirectory() as folder:
         file = SqliteFile(Path(folder) / "talks.db", MIGRATIONS, 5.0)
         with closing(file.open_to_write()) as connection:

@@ -1,4 +1,4 @@
-"""What is measured, as tables: the ways (who), the metrics (what), the cases (on which stream, how often)."""
+"""Tables of measurements: the ways (which library), the metrics, and the cases (which stream, how often)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,17 +12,17 @@ class Way(NamedTuple):
     module: str
     player: str = ""
     peer: str | None = None
-    """The environment of a peer; None is the project's own."""
+    """Environment of a peer. None means the project's own."""
     statement: str = ""
-    """What to import, in a case about that."""
+    """Import statement, in a case about imports."""
     task: Mapping[str, Any] = {}
     """Fields of the task that are specific to this way."""
     payload: str | None = None
-    """Another payload than the case's."""
+    """Payload that replaces the case's."""
 
 
 class Metric(NamedTuple):
-    """A figure: a field of a worker's result, scaled, optionally per event."""
+    """A field of a worker's result, scaled, optionally per event."""
 
     key: str
     title: str
@@ -40,7 +40,7 @@ class Case(NamedTuple):
     ways: tuple[Way, ...]
     metrics: tuple[Metric, ...]
     kind: str
-    """`play`, `program`, `import` or `cold`: see `bench.runner`."""
+    """One of `play`, `program`, `import` and `cold`. See `bench.runner`."""
     wire: str = "responses"
     payload: str = "text-2000"
     quick_payload: str = ""
@@ -48,15 +48,15 @@ class Case(NamedTuple):
     task: Mapping[str, Any] = {}
     rounds: int = 7
     peer_rounds: int = 4
-    """Fewer for peers: a round of theirs takes long, and their ratios are large."""
+    """Rounds of peers. Fewer suffice, since theirs take long and their ratios are large."""
     repeats: int = 1
-    """How often a way of ours does it in one round, whose figure is the mean: one that takes milliseconds is noise."""
+    """Repeats of our ways per round, which reports their mean. A single measurement of milliseconds is noise."""
     is_fresh: bool = False
-    """Each measurement in a new process: peak memory never falls."""
+    """Whether each measurement has a new process, since peak memory never falls."""
     warm_ups: int = 1
-    """How often a way of ours runs before it counts; a peer does once, which is longer than all of these."""
+    """Warm-up rounds of our ways. Peers have one, which takes longer than all of ours."""
     warm_payload: str = ""
-    """The payload for warming up, if the measured one is too large."""
+    """Payload for warming up, if the measured one is too large."""
     note: str = ""
 
 

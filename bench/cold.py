@@ -1,6 +1,6 @@
-"""From nothing to the first piece of an answer, in a process that does only this: `python -m bench.cold MODULE …`.
+"""Measure the time to the first piece of an answer in a new process: `python -m bench.cold MODULE …`.
 
-Prints the CPU and wall seconds since the program's first line, so without the start of the interpreter.
+Prints the CPU and wall seconds since the program's first line, without the start of the interpreter.
 """
 
 import time
@@ -22,7 +22,7 @@ async def main() -> None:
     def take(piece: str) -> None:
         spent = {"cpu_s": time.process_time() - _CPU_S, "wall_s": time.perf_counter() - _WALL_S}
         print(json.dumps(spent), file=answers, flush=True)
-        # Nothing of what comes after is of interest.
+        # Skip the rest of the stream and the shutdown.
         os._exit(0)
 
     await play(url, take)

@@ -1,4 +1,4 @@
-"""Count the bytecodes and calls that one thread executes, by function."""
+"""Counts the bytecodes and calls that one thread executes, by function."""
 
 import sys
 from types import CodeType, FrameType
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Count(NamedTuple):
-    """What a case executes."""
+    """Bytecodes and calls that a case executes."""
 
     bytecodes: int
     calls: int
@@ -14,7 +14,7 @@ class Count(NamedTuple):
 
 
 class Tally:
-    """The counts of one function: its bytecodes, how often it was called, and its calls of C functions."""
+    """The counts of one function: its bytecodes, the calls to it, and its calls of C functions."""
 
     __slots__ = ("bytecodes", "c_calls", "calls", "code", "trace")
 
@@ -35,17 +35,17 @@ class Tally:
 
 
 class Counter:
-    """Counts what this thread executes between `start` and `stop`, except code of files that begin with `without`."""
+    """Counts what this thread executes between `start` and `stop`, except code in paths that start with `without`."""
 
     def __init__(self, without: tuple[str, ...] = ()) -> None:
         self._without = (__file__, *without)
-        # By id, since a code object computes its hash anew each time; None is not counted.
+        # By id, since a code object computes its hash on every lookup. None means that it is not counted.
         self._tallies: dict[int, Tally | None] = {}
         self._codes: list[CodeType] = []
         self._before = sys.gettrace(), sys.getprofile()
 
     def start(self) -> None:
-        # On Python 3.12, bytecodes are traced only if some frame asked for it before.
+        # Python 3.12 traces bytecodes only if a frame has asked for it before.
         sys._getframe().f_trace_opcodes = True
         sys.setprofile(self._profile)
         sys.settrace(self._trace)
@@ -60,7 +60,7 @@ class Counter:
             tally.reset()
 
     def tallies(self) -> list[Tally]:
-        """Return the counts of all functions, the greatest first."""
+        """Return the counts of all functions, in descending order of bytecodes."""
         return sorted(filter(None, self._tallies.values()), key=lambda tally: -tally.bytecodes)
 
     def total(self) -> Count:
@@ -70,7 +70,7 @@ class Counter:
     def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
         if id(code) not in self._tallies:
-            self._codes.append(code)  # alive, so that its id stays its own
+            self._codes.append(code)  # keep it alive, so that its id is not reused
             self._tallies[id(code)] = None if code.co_filename.startswith(self._without) else Tally(code)
         tally = self._tallies[id(code)]
         if tally is None:

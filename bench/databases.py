@@ -1,4 +1,4 @@
-"""A PostgreSQL for measurements: the one of a URL, or a server that is started with the programs of this machine."""
+"""Provides PostgreSQL for measurements, at a URL or as a server started from this machine's programs."""
 
 import os
 import sys
@@ -12,7 +12,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @contextmanager
 def database(url: str | None = None) -> Generator[str]:
-    """The URL of a database; blobs are in a folder that goes with it. Raises RuntimeError without PostgreSQL."""
+    """Yield the URL of a database. Raises RuntimeError if PostgreSQL is not installed.
+
+    Blobs of a database that it starts are in a temporary folder.
+    """
     if url is not None:
         yield url
         return

@@ -1,7 +1,7 @@
-"""`python -m bench.driving ENGINE STORE URL SLOTS`: a worker as `sidestream worker` runs it; its provider is at URL.
+"""`python -m bench.driving ENGINE STORE URL SLOTS`: run a worker as `sidestream worker` does, with its provider at URL.
 
-For each line on stdin it prints, as JSON, how late what it was sent since the last one was safe in the log. It ends
-when its stdin, a pipe, does.
+For each line on stdin it prints, as JSON, the delays between the provider's events since the last line and their
+records in the log. It exits when its stdin, a pipe, closes.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _STAMP = re.compile(rb"\d{16}")
 
 
 class TimedStore(WrappedStore):
-    """Notes how old each event of the provider is once its record is safe, except the first of each run."""
+    """Measures the age of each provider event when its record is stored, except the first of each run."""
 
     def __init__(self, where: str) -> None:
         super().__init__(open_store(where))

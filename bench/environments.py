@@ -1,4 +1,4 @@
-"""The peers' environments: created by the bench, each in its own folder, never the project's."""
+"""Creates the peers' environments, each in its own folder, separate from the project's."""
 
 import json
 import os
@@ -24,7 +24,7 @@ PEERS: dict[str, tuple[str, ...]] = {
     "litellm": ("litellm", "mcp"),
     "litellm-proxy": ("litellm[proxy]",),
 }
-"""Name → the packages installed for it."""
+"""Packages of each environment, by name."""
 
 _SHOWN = {"pydantic-ai": "pydantic-ai-slim", "litellm-proxy": "litellm"}
 _OURS = ("sidestream", "aiohttp", "msgspec", "mcp")
@@ -33,7 +33,7 @@ _OURS = ("sidestream", "aiohttp", "msgspec", "mcp")
 def prepare(
     names: Iterable[str], report: Callable[[str], None], *, upgrade: bool = False
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """Creates the environments. Returns the Python of each, and why others were skipped."""
+    """Create the environments, and return the Python of each and the reasons for which others were skipped."""
     found: dict[str, Path] = {}
     left_out: dict[str, str] = {}
     for name in names:
@@ -55,7 +55,7 @@ def prepare(
 
 
 def versions(pythons: dict[str, Path]) -> dict[str, str]:
-    """The measured versions by name: ours and its dependencies, then the peers."""
+    """Return the measured versions by name, ours and its dependencies first, then the peers."""
     known = {name: version(name) for name in _OURS}
     for name, python in pythons.items():
         program = f"import importlib.metadata as m, json; print(json.dumps(m.version({_SHOWN.get(name, name)!r})))"
@@ -76,7 +76,7 @@ def _install(name: str, packages: tuple[str, ...]) -> None:
 
 
 def _uv() -> str | None:
-    """The uv that make uses, or another one; None falls back to pip."""
+    """Return the path of make's uv, or of another one. None means to fall back to pip."""
     for candidate in (os.environ.get("UV"), "uv", str(ROOT / ".uv" / "bin" / "uv")):
         path = shutil.which(candidate) if candidate else None
         if path is not None:

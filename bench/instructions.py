@@ -59,7 +59,7 @@ _ASYNCIO = Path(asyncio.__file__).parent
 _UNCOUNTED = (
     f"{ROOT / 'bench'}{os.sep}",
     selectors.__file__,
-    # How often the loop turns depends on when a thread is done.
+    # The number of loop iterations depends on when a thread finishes.
     *(str(_ASYNCIO / f"{name}.py") for name in ("base_events", "events", "selector_events", "runners")),
 )
 
@@ -68,7 +68,7 @@ Counts = Mapping[str, Count]
 
 
 class StoppedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock stands still: what a log writes after 250 ms would depend on the load."""
+    """An event loop with a stopped clock, since what a log writes after 250 ms would depend on the load."""
 
     def time(self) -> float:
         return 0.0
@@ -126,7 +126,7 @@ def _pieces(wire: str, name: str, body: bytes) -> Iterator[bytes]:
 
 
 class Program:
-    """A case as a program of one process, without a network."""
+    """A case that runs in one process, without a network."""
 
     def __init__(self, name: str) -> None:
         case = next(case for case in CASES if case.name == name)
@@ -139,7 +139,7 @@ class Program:
             self._task |= {"player": way.player, "wire": case.wire, "mode": case.mode}
 
     async def run(self) -> None:
-        """Run the case once. Raises FailedError if it has not received everything."""
+        """Run the case once. Raises FailedError if it did not receive everything."""
         seen = await run_once(ours, self._task)
         if self._case.kind == "program":
             check_seen(self._task, seen)
@@ -156,7 +156,7 @@ async def counted(name: str) -> Counter:
     gc.disable()
     counter.start()
     try:
-        await program.run()  # Python 3.13 traces the bytecodes of a function from its second call on
+        await program.run()  # Python 3.13 traces a function's bytecodes from its second call on
         counter.reset()
         await program.run()
     finally:
@@ -166,7 +166,7 @@ async def counted(name: str) -> Counter:
 
 
 def known(version: str = VERSION) -> Counts:
-    """Return the accepted counts of a Python version, empty if it has none."""
+    """Return the accepted counts of a Python version, or none if it has no counts yet."""
     found = json.loads(NUMBERS.read_text("utf-8")).get(version, {})
     return {name: Count(**count) for name, count in found.items()}
 
@@ -221,7 +221,7 @@ def _top(counter: Counter, count: int) -> str:
 
 
 def _callgrind(name: str) -> int:
-    """Return the machine instructions of one run: what more runs execute, without start-up and warm-ups."""
+    """Return the machine instructions of one run, without start-up and warm-ups."""
     executed: list[int] = []
     for rounds in (0, CALLGRIND_ROUNDS):
         command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable]

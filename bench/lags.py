@@ -1,10 +1,10 @@
-"""How late events were read, as figures."""
+"""Statistics of how late events were read."""
 
 
 def lag_figures(lags_us: list[int]) -> dict[str, float]:
-    """The number of events, and how late half and nearly all of them were at most. Sorts the list.
+    """Return the number of events and the percentiles of their lags. Sorts the list.
 
-    Raises ValueError if there were none.
+    Raises ValueError if there were no events.
     """
     if not lags_us:
         raise ValueError("no event was seen")

@@ -1,16 +1,16 @@
-"""The streams of the replay server, rendered once: a name such as `text-2000` and a wire make a stream of frames.
+"""Renders the replay server's streams once. A name such as `text-2000` and a wire format select a stream of frames.
 
-| name | what it is |
+| name | contents |
 |---|---|
 | `text-N` | N text deltas |
-| `tools-N` | reasoning, code, searches, MCP, files of 100 kB, and N text deltas with citations: what the wire has |
+| `tools-N` | reasoning, code, searches, MCP, 100 kB files, N text deltas with citations, if the wire format has them |
 | `bulk-N` | N megabytes of text in deltas of 1 kB |
-| `calls-NAME-N` | N steps that each call the function NAME, then a text; which step it is follows from the request |
+| `calls-NAME-N` | N steps that each call the function NAME, then text; the request determines the step |
 | `hosted-NAME-N` | one answer in which the provider calls the MCP tool NAME N times |
 | `history` | a short text with the number of messages in the request |
 | `paced-STREAMS-RATE-N` | N text deltas at RATE per second, each the time at which it was sent, once STREAMS are open |
 
-`single-` before a name: one packet per event.
+The prefix `single-` sends one packet per event.
 """
 
 import random
@@ -28,10 +28,10 @@ from sidestream.testing.responses_script import ResponsesScript
 WIRES = ("responses", "messages", "generate", "chat")
 IMAGE_BYTES = 100_000
 STAMP = "0" * 16
-"""Where the time of sending stands in a paced delta: microseconds of the monotonic clock."""
+"""Placeholder in a paced delta for its time of sending, in microseconds of the monotonic clock."""
 
 Script = ResponsesScript | MessagesScript | GeminiScript | ChatScript
-# With fixed ids: a script's default ids are digests of the whole text, computed for each event.
+# Use fixed ids, since a script's default ids are digests of the whole text, computed for each event.
 _SCRIPTS: dict[str, Callable[[], Any]] = {
     "responses": lambda: ResponsesScript(id="resp_bench"),
     "messages": lambda: MessagesScript(id="msg_bench"),
@@ -41,7 +41,7 @@ _SCRIPTS: dict[str, Callable[[], Any]] = {
 
 
 class Payload(NamedTuple):
-    """A stream, and what a client must have received at its end."""
+    """A stream, and the text that a client must have received at its end."""
 
     frames: tuple[bytes, ...]
     chars: int
@@ -50,19 +50,19 @@ class Payload(NamedTuple):
 
     @property
     def events(self) -> int:
-        """How many events a client decodes; `[DONE]` does not count."""
+        """Number of events that a client decodes, without `[DONE]`."""
         return sum(b"[DONE]" not in frame for frame in self.frames)
 
 
 @cache
 def payload(wire: str, name: str) -> Payload:
-    """The stream with this name on a wire. Raises KeyError if it is unknown."""
+    """Return the stream with this name in a wire format. Raises KeyError if it is unknown."""
     kind, *sizes = name.removeprefix("single-").split("-")
     return _KINDS[kind](wire, *sizes)
 
 
 def answer(wire: str, name: str, body: bytes) -> Payload:
-    """The stream for a request, which may depend on its body."""
+    """Return the stream for a request, which may depend on its body."""
     kind, *sizes = name.split("-")
     if kind == "calls":
         return call_step(wire, sizes[0], int(sizes[1]), _step(body))
@@ -72,14 +72,14 @@ def answer(wire: str, name: str, body: bytes) -> Payload:
 
 
 def short_text(wire: str, text: str) -> Payload:
-    """A short answer."""
+    """Return a short answer with this text."""
     script = _SCRIPTS[wire]().text(text)
     return Payload(_frames(wire, script), len(text), text)
 
 
 @cache
 def call_step(wire: str, name: str, steps: int, step: int) -> Payload:
-    """One step of a loop: a call of the function, or the text that ends the loop."""
+    """Return one step of a tool loop, which is a call of the function or the text that ends the loop."""
     if wire != "responses":
         raise KeyError(wire)
     script = ResponsesScript(id=f"resp_step{step}")
@@ -94,11 +94,11 @@ ARGUMENTS: dict[str, Callable[[int], Event]] = {
     "get_weather": lambda step: {"city": f"City {step}", "unit": "celsius"},
     "add": lambda step: {"a": step, "b": 1},
 }
-"""The functions that a loop can call, with their arguments at a step."""
+"""Functions that a tool loop can call, with their arguments at a step."""
 
 
 def _step(body: bytes) -> int:
-    """How many steps are done: from the results in the request, or from the response that it continues."""
+    """Return the number of finished steps, from the request's results or the response that it continues."""
     results = body.count(b'"function_call_output"')
     known = re.search(rb'"previous_response_id":\s*"resp_step(\d+)"', body)
     return max(results, int(known[1]) + 1 if known else 0)
@@ -237,7 +237,7 @@ _KINDS: dict[str, Callable[..., Payload]] = {
 
 
 def _frames(wire: str, script: Any) -> tuple[bytes, ...]:
-    """The events as their provider writes them."""
+    """Return the events as their provider encodes them."""
     if wire == "generate":
         # Google ends its lines with CR LF and counts tokens in every chunk.
         chunks = [{"usageMetadata": _TOKENS, **chunk} for chunk in script.chunks()]
@@ -246,7 +246,7 @@ def _frames(wire: str, script: Any) -> tuple[bytes, ...]:
         return (*map(encode_event, script.chunks()), b"data: [DONE]\n\n")
     events = script.events()
     if wire == "responses":
-        # OpenAI pads its deltas, so that their sizes reveal nothing.
+        # OpenAI pads its deltas to hide their sizes.
         events = [{**event, "obfuscation": "aK3bX9qL"} if "delta" in event else event for event in events]
     return tuple(map(encode_event, events))
 

@@ -1,4 +1,4 @@
-"""What the bench asks of the system: open files, memory, a clean environment, facts about the machine."""
+"""System helpers of the bench: open files, memory, CPU time, a clean environment, and facts about the machine."""
 
 import os
 import platform
@@ -10,25 +10,25 @@ _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_
 
 
 def allow_many_files() -> None:
-    """A thousand streams need as many sockets, and the usual limit is near a thousand."""
+    """Raise the limit of open files, which is usually too low for a thousand sockets."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 65536), most))
 
 
 def peak_kb() -> int:
-    """The most memory that this process has held."""
+    """Return the peak memory of this process, in kilobytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // 1024 if sys.platform == "darwin" else peak
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU seconds of all threads of another process so far."""
+    """Return the CPU seconds of all threads of another process so far."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 def environment(root: Path) -> dict[str, str]:
-    """What a measured process sees: no keys, no proxies, and no client that reports home."""
+    """Return the environment of a measured process, without keys, proxies and telemetry."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {
         **kept,
@@ -47,7 +47,7 @@ def environment(root: Path) -> dict[str, str]:
 
 
 def machine() -> dict[str, str]:
-    """Where the figures come from."""
+    """Describe the machine on which the measurements were made."""
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()

@@ -1,8 +1,8 @@
-"""Where our time goes: `python -m bench.profiling stream responses tools-800`, or `… loop` for the tool loop.
+"""Profile our code: `python -m bench.profiling stream responses tools-800`, or `… loop` for the tool loop.
 
 `… streams` profiles a thousand concurrent streams: the cost of each event while they run, and the objects that each
-stream keeps; `… streams floor` does the same for the floor. A profile exaggerates the cost of many small calls:
-compare it with another profile, and trust the bench.
+stream keeps. `… streams floor` does the same for the floor. A profile exaggerates the cost of many small calls, so
+compare it only with other profiles, and trust the bench.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ DELTAS = 21
 
 
 async def measured(bench: Bench, arguments: list[str]) -> cProfile.Profile:
-    """The profile of many rounds, after some to warm up."""
+    """Return the profile of many rounds, after some warm-up rounds."""
     if arguments[0] in PROGRAMS:
         payload, task = PROGRAMS[arguments[0]]
         program = ours.PROGRAMS[arguments[0]]
@@ -65,7 +65,7 @@ async def measured(bench: Bench, arguments: list[str]) -> cProfile.Profile:
 
 
 async def many(bench: Bench, play: Play) -> None:
-    """Profiles streams between the last one's first event and the first one's last, and counts what they keep."""
+    """Profile streams from the last one's first event to the first one's last, and count the objects they keep."""
     url = f"{bench.url}/paced-{STREAMS}-10-{DELTAS}"
     bench.about("responses", f"paced-{STREAMS}-10-{DELTAS}")
     await play(f"{bench.url}/text-20", lambda piece: None)

@@ -1,4 +1,4 @@
-"""`python -m bench.relay_server KIND PORT URL`: in front of URL, our server or the least that relays with Starlette."""
+"""`python -m bench.relay_server KIND PORT URL`: serve our server, or a minimal Starlette relay, in front of URL."""
 
 import sys
 import tempfile
@@ -11,7 +11,7 @@ from bench.processes import allow_many_files
 
 
 def ours(url: str) -> Any:
-    """`create_app` with one agent, and a SQLite file."""
+    """Return our server with one agent and a SQLite store."""
     from sidestream import Agent
     from sidestream.server import Caps, create_app
 
@@ -22,7 +22,7 @@ def ours(url: str) -> Any:
 
 
 def bare(url: str) -> Any:
-    """Bytes in, bytes out."""
+    """Return a Starlette app that relays bytes unchanged."""
     import aiohttp
     from starlette.applications import Starlette
     from starlette.requests import Request

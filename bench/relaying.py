@@ -1,4 +1,4 @@
-"""Servers that relay streams, as processes whose CPU and memory are read from outside. The standard library alone."""
+"""Starts relay servers as processes, and measures their CPU and memory from outside. Uses only the standard library."""
 
 import asyncio
 import json
@@ -24,47 +24,47 @@ _PAGE_KB = os.sysconf("SC_PAGE_SIZE") / 1024
 
 
 class Relay(NamedTuple):
-    """A server that is up, and how to ask it for a stream."""
+    """A running server, and how to request a stream from it."""
 
     process: "subprocess.Popen[Any]"
     port: int
     path: str
     body: Callable[[int], dict[str, Any]]
-    """The number of a request → its body."""
+    """Function that returns the body of a request, given its number."""
 
     def cpu_s(self) -> float:
-        """The CPU seconds of all its threads so far."""
+        """Return the CPU seconds of all its threads so far."""
         return cpu_s(self.process.pid)
 
     def memory_kb(self) -> float:
-        """What it holds."""
+        """Return its resident memory, in kilobytes."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE_KB
 
     def close(self) -> None:
-        """Ends it."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()
 
 
 def completion_body(number: int) -> dict[str, Any]:
-    """A request of the Chat Completions API."""
+    """Return a request of the Chat Completions API."""
     return {"model": "main", "stream": True, "messages": [{"role": "user", "content": f"Say it {number}."}]}
 
 
 def chat_body(number: int) -> dict[str, Any]:
-    """A request of a page, in a chat of its own."""
+    """Return a request of the web UI, in a new chat."""
     message = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Say it."}]}
     return {"id": f"c{time.monotonic_ns()}-{number}", "messages": [message]}
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return an unused port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return probe.getsockname()[1]
 
 
 def started(command: list[str], port: int, path: str, body: Callable[[int], dict[str, Any]], **options: Any) -> Relay:
-    """A server that was started and accepts connections."""
+    """Start a server, and return it once it accepts connections."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
     deadline_s = time.monotonic() + START_S
     while time.monotonic() < deadline_s and process.poll() is None:
@@ -76,13 +76,13 @@ def started(command: list[str], port: int, path: str, body: Callable[[int], dict
 
 
 def own(kind: str, url: str, path: str, body: Callable[[int], dict[str, Any]]) -> Relay:
-    """A server of `bench.relay_server`."""
+    """Start a server of `bench.relay_server`."""
     port = free_port()
     return started([sys.executable, "-m", "bench.relay_server", kind, str(port), url], port, path, body)
 
 
 def request_bytes(relay: Relay, number: int) -> bytes:
-    """The request for a stream."""
+    """Return the HTTP request for a stream."""
     body = json.dumps(relay.body(number)).encode()
     head = (
         f"POST {relay.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer sk-bench\r\n"
@@ -92,14 +92,14 @@ def request_bytes(relay: Relay, number: int) -> bytes:
 
 
 class Stream:
-    """One response that is being read."""
+    """A streamed response."""
 
     def __init__(self, relay: Relay, number: int) -> None:
         self._relay = relay
         self._number = number
 
     async def open(self) -> None:
-        """Sends the request, and reads the head of the response."""
+        """Send the request, and read the head of the response."""
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._relay.port, limit=1 << 22)
         self.writer.write(request_bytes(self._relay, self._number))
         status = await self.reader.readline()
@@ -112,7 +112,7 @@ class Stream:
             raise RuntimeError("the answer is not sent in chunks")
 
     async def events(self) -> AsyncGenerator[bytes]:
-        """The events that bring JSON, as they come. A chunk may end anywhere within one."""
+        """Yield the JSON events as they arrive. A chunk may end within an event."""
         rest = b""
         while size := int((await self.reader.readline()).strip() or b"0", 16):
             *lines, rest = (rest + await self.reader.readexactly(size)).split(b"\n")
@@ -122,17 +122,17 @@ class Stream:
                     yield line
 
     async def chars(self) -> int:
-        """The characters of the text to its end. They are counted when all has come."""
+        """Read the stream to its end, and return the number of characters of its text."""
         events = [event async for event in self.events()]
         return sum(len(text_in(event)) for event in events)
 
     def close(self) -> None:
-        """Leaves."""
+        """Close the connection."""
         self.writer.close()
 
 
 class Arrivals(asyncio.Protocol):
-    """A response as it arrives, with the time of each piece. It is read later: the client shares the processors."""
+    """A response with the arrival time of each piece. It is parsed later, since the client shares the processors."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request
@@ -153,14 +153,14 @@ class Arrivals(asyncio.Protocol):
             self.ended.set_result(None)
 
     def lags_us(self) -> list[int]:
-        """How late each stamp came, but for the first, which comes while others are still opened."""
+        """Return the lag of each time stamp, in microseconds, without the first, which arrives while streams open."""
         lags: list[int] = []
         for at_us, line in self._lines():
             lags += [at_us - int(stamp) for stamp in _STAMP.findall(text_in(line).encode())]
         return lags[1:]
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """The events that bring JSON, each with the time at which its end arrived. A chunk holds whole ones."""
+        """Yield the JSON events, each with the arrival time of its end. A chunk holds whole events."""
         data, ends = b"".join(self._pieces), list(accumulate(map(len, self._pieces)))
         at = data.find(b"\r\n\r\n") + 4
         if b" 200 " not in data[: data.find(b"\r\n")]:
@@ -175,7 +175,7 @@ class Arrivals(asyncio.Protocol):
 
 
 def text_in(line: bytes) -> str:
-    """The text that an event of either API brings."""
+    """Return the text in an event of either API."""
     event = json.loads(line[6:])
     if "choices" in event:
         choices = event["choices"]
@@ -184,7 +184,7 @@ def text_in(line: bytes) -> str:
 
 
 async def throughput(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
-    """Whole streams, several at a time. The CPU is that of the server."""
+    """Measure whole streams, several at a time, and the server's CPU time."""
     streams = [Stream(relay, number) for number in range(task["streams"])]
     before_s, begun_s = relay.cpu_s(), time.perf_counter()
 
@@ -199,7 +199,7 @@ async def throughput(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def lag(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
-    """Many streams at once, each event with the time at which it was sent: how late is it?"""
+    """Measure the lag of the events of many concurrent streams, each stamped with its time of sending."""
     loop = asyncio.get_running_loop()
 
     async def read(number: int) -> Arrivals:
@@ -215,7 +215,7 @@ async def lag(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def idle(relay: Relay, task: dict[str, Any]) -> dict[str, Any]:
-    """Streams that have begun and then wait: what the server holds for each."""
+    """Measure the server's memory for each stream that has started and then waits."""
 
     async def opened(count: int, first: int) -> list[Stream]:
         streams = [Stream(relay, first + number) for number in range(count)]

@@ -1,4 +1,4 @@
-"""The results as Markdown and JSON."""
+"""Formats the results as Markdown and JSON."""
 
 import json
 import statistics
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).resolve().parent / "results"
 def middle(
     case: Case, samples: dict[str, list[Sample]], of: Callable[[list[float]], float] = statistics.median
 ) -> dict[str, dict[str, float]]:
-    """Way → metric → the median of its samples, or another of their middles or ends."""
+    """Return the median of the samples, or another statistic, by way and metric."""
     return {
         way: {
             metric.key: of([_value(metric, sample) for sample in taken])
@@ -34,7 +34,7 @@ def _value(metric: Metric, sample: Sample) -> float:
 
 
 def table(case: Case, figures: dict[str, dict[str, float]], failed: dict[str, str]) -> str:
-    """The case as a Markdown table, its first way as the one that others are compared with."""
+    """Format the case as a Markdown table, comparing all ways with the first."""
     titles: list[str] = []
     for metric in case.metrics:
         titles += [metric.title, "ratio"] if metric.has_ratio else [metric.title]
@@ -68,7 +68,7 @@ def _number(value: float) -> str:
 
 
 def judged(figures: Figures) -> list[dict[str, Any]]:
-    """The targets for which there are figures."""
+    """Check the targets for which there are measurements."""
     rows: list[dict[str, Any]] = []
     for target in TARGETS:
         value = target.measured(figures)
@@ -79,7 +79,7 @@ def judged(figures: Figures) -> list[dict[str, Any]]:
 
 
 def markdown(found: dict[str, Any], tables: list[str]) -> str:
-    """The whole report."""
+    """Format the whole report as Markdown."""
     machine = found["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     lines = [
@@ -111,7 +111,7 @@ def _targets(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def write(name: str, found: dict[str, Any], text: str) -> Path:
-    """Writes both forms; a run of everything is kept, any other is only for the one who made it."""
+    """Write both formats, and return the path of the Markdown. Partial runs go to the folder `raw`."""
     folder = FOLDER if name == "bench" else FOLDER / "raw"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")

@@ -24,7 +24,7 @@ PATHS = {
 }
 TIMEOUT_S = 120.0
 _GRACE_S = 20.0
-"""How much longer than its timeout a task may take before its process is killed."""
+"""Seconds beyond its timeout after which a task's process is killed."""
 
 Sample = dict[str, Any]
 
@@ -52,7 +52,7 @@ class Worker:
         self._read_result(TIMEOUT_S)
 
     def run(self, task: dict[str, Any]) -> Sample:
-        """Runs a task and returns its result. Raises FailedError."""
+        """Run a task and return its result. Raises FailedError if the task fails."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(task) + "\n")
@@ -75,7 +75,7 @@ class Worker:
             self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
-        # A process that it started may outlive it, and has its stderr: that must not block this one.
+        # A child of the worker may outlive it and keep its stderr open, which must not block this process.
         self._reading.join(_GRACE_S)
         if not self._reading.is_alive() and self.process.stderr is not None:
             self.process.stderr.close()
@@ -105,7 +105,7 @@ def _repeats(case: Case, way: Way, *, is_warm_up: bool) -> int:
 
 
 class Bench:
-    """The server, and the workers that it serves."""
+    """The replay server and the workers that it serves."""
 
     def __init__(self, peers: dict[str, Path], report: Callable[[str], None], *, is_quick: bool = False) -> None:
         self._peers = peers
@@ -145,13 +145,13 @@ class Bench:
         self._folder.cleanup()
 
     def run(self, case: Case) -> tuple[dict[str, list[Sample]], dict[str, str]]:
-        """The samples of each way, and the errors of those that failed."""
+        """Run a case, and return the samples of each way and the errors of failed ways."""
         ways = [way for way in case.ways if way.peer is None or way.peer in self._peers]
         samples: dict[str, list[Sample]] = {way.key: [] for way in ways}
         failed: dict[str, str] = {}
         measure = _KINDS[case.kind]
         rounds = min(case.rounds, 2) if self._is_quick else case.rounds
-        # Rounds up to 0 warm up; where each measurement has its own process, it does that itself.
+        # Rounds up to 0 are warm-ups. If each measurement has its own process, it warms up itself.
         for number in range(1 if case.is_fresh else 1 - case.warm_ups, rounds + 1):
             for way in ways:
                 most = rounds if way.peer is None else min(rounds, case.peer_rounds)
@@ -169,7 +169,7 @@ class Bench:
         return samples, failed
 
     def play(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
-        """A stream, or many, by a worker."""
+        """Have a worker play one or many streams."""
         wire = way.task.get("wire", case.wire)
         name = self._payload(case, way)
         if is_warm_up and case.warm_payload:
@@ -193,7 +193,7 @@ class Bench:
         return result
 
     def program(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
-        """A program of a way's own."""
+        """Have a worker run a way's own program."""
         task = {**case.task, **way.task, "url": f"{self.url}/{self._payload(case, way)}"}
         task["repeats"] = _repeats(case, way, is_warm_up=is_warm_up)
         if task["program"] == "open-log":
@@ -207,7 +207,7 @@ class Bench:
         return result
 
     def import_(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
-        """An import, in a process that does nothing else."""
+        """Measure an import in a new process."""
         around = (
             "import time; cpu, wall = time.process_time(), time.perf_counter(); {}; "
             "cpu, wall = time.process_time() - cpu, time.perf_counter() - wall; "
@@ -216,12 +216,12 @@ class Bench:
         return self._spawned(way, ["-W", "ignore", "-c", around.format(way.statement)])
 
     def cold(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
-        """A program from its first line to the first text."""
+        """Measure a program in a new process, from its first line to the first text."""
         url = f"{self.url}/{self._payload(case, way)}"
         return self._spawned(way, ["-W", "ignore", "-m", "bench.cold", way.module, way.player, case.wire, url])
 
     def about(self, wire: str, name: str) -> dict[str, int]:
-        """The events and characters of a payload. The request makes the server render it."""
+        """Return the numbers of events and characters of a payload, and make the server render it."""
         with urllib.request.urlopen(f"{self.url}/about/{name}{PATHS[wire]}", timeout=TIMEOUT_S) as response:
             return json.load(response)
 
@@ -238,7 +238,7 @@ class Bench:
         return self._workers[key]
 
     def _discard_worker(self, way: Way) -> None:
-        """Closes the worker of a way that failed: its process must not be measured again."""
+        """Close the worker of a failed way, whose process must not be measured again."""
         worker = self._workers.pop((way.peer, way.module, way.player), None)
         if worker is not None:
             worker.close()
@@ -287,7 +287,7 @@ _KINDS: dict[str, Callable[..., Sample]] = {
 
 
 def check_seen(task: dict[str, Any], result: Sample) -> None:
-    """Raises FailedError if a program did not receive what it should have."""
+    """Check that a program received everything. Raises FailedError if it did not."""
     match task["program"]:
         case "loop" | "adding" | "mcp-bare":
             if result["calls"] != 20:

@@ -1,6 +1,7 @@
-"""`make scale`: what one PostgreSQL carries on this machine. Needs its URL, or the server's programs to start one.
+"""`make scale`: measure the load that one PostgreSQL server carries on this machine.
 
-The figures go to `bench/results/scale.json`, which `make simulate` reads.
+Needs the server's URL, or its programs to start one. The results go to `bench/results/scale.json`, which `make
+simulate` reads.
 """
 
 import argparse
@@ -22,9 +23,9 @@ RESULTS = ROOT / "bench" / "results" / "scale.json"
 INCREMENT = (
     b'{"type":"segment","kind":"text-delta","parts":[{"type":"text-delta","id":"t","delta":"' + b"x" * 200 + b'"}]}'
 )
-"""What a run writes four times a second: 250 ms of text."""
+"""Text of 250 ms, which a run writes four times a second."""
 RUN_RECORDS = 40
-"""Records of a run of two steps and one tool: 30 increments, and what stands around them."""
+"""Records of a run with two steps and one tool: 30 increments and the records around them."""
 
 
 def main() -> None:
@@ -62,7 +63,7 @@ def _rows(after: int, count: int = 1) -> list[Row]:
 
 
 async def _appends(store: PostgresStore, conversations: int, seconds: float) -> float:
-    """Appends per second of so many conversations, each of which waits for one before it makes the next."""
+    """Measure the appends per second of concurrent conversations, each of which waits for its last append."""
     until, made = time.monotonic() + seconds, 0
 
     async def write(number: int) -> None:
@@ -79,7 +80,7 @@ async def _appends(store: PostgresStore, conversations: int, seconds: float) -> 
 
 
 async def _readers(store: PostgresStore, readers: int, seconds: float) -> dict[str, float]:
-    """How late records reach readers, while as many conversations are written four times a second, each with one."""
+    """Measure how late records reach subscribers. Each has its own conversation, written four times a second."""
     lags: list[float] = []
 
     async def read(id: str) -> None:
@@ -103,7 +104,7 @@ async def _readers(store: PostgresStore, readers: int, seconds: float) -> dict[s
 
 
 async def _bytes_per_run(store: PostgresStore, url: str) -> float:
-    """What the database grows by for a run, with its indexes."""
+    """Return the growth of the database for a run, in bytes, including indexes."""
     runs, before = 500, await _size(url)
     for number in range(runs):
         await store.append(f"size-{number}", 0, _rows(0, RUN_RECORDS), flush=False)

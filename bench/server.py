@@ -1,7 +1,7 @@
-"""A server on loopback, in its own process, that plays pre-rendered streams with as little work as possible.
+"""A loopback server, in its own process, that plays pre-rendered streams with as little work as possible.
 
-`python -m bench.server` prints its port, and ends when its stdin, a pipe, does. `/NAME/…` plays the payload of that
-name on the wire that the rest of the path belongs to; `/about/NAME/…` returns its size.
+`python -m bench.server` prints its port, and exits when its stdin, a pipe, closes. `/NAME/…` plays the payload of that
+name in the wire format that the rest of the path selects. `/about/NAME/…` returns its size.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ END = b"0\r\n\r\n"
 CHUNK_BYTES = 8192
 WRITE_BYTES = 1 << 18
 PACKET_GAP_S = 0.0006
-"""Between two packets of a `single-` stream: more than most clients need for one event, so each is read by itself."""
+"""Seconds between two packets of a `single-` stream, longer than most clients need for an event."""
 TICK_S = 0.001
 SETTLE_S = 0.5
-"""Between the last of many streams that opens and the first delta: opening and running are measured separately."""
+"""Seconds between the opening of the last stream and the first delta, to measure opening and running separately."""
 
 _WIRES = {b"/responses": "responses", b"/messages": "messages", b"/completions": "chat"}
 _STAMP = STAMP.encode()
 
 
 def wire_of(path: bytes) -> str:
-    """The wire that a request speaks, by its path."""
+    """Return the wire format of a request, by its path."""
     path = path.partition(b"?")[0]
     if b"GenerateContent" in path:
         return "generate"
@@ -45,7 +45,7 @@ def wire_of(path: bytes) -> str:
 
 
 def http_chunks(data: bytes) -> bytes:
-    """The body in chunks of 8 kB."""
+    """Encode the body in HTTP chunks of 8 kB."""
     pieces = (data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
     return b"".join(map(_chunk, pieces)) + END
 
@@ -60,26 +60,26 @@ _LAST_EVENTS = _EVENTS.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
 
 @cache
 def whole(wire: str, name: str) -> bytes:
-    """A stream as one piece of HTTP."""
+    """Return a stream as one HTTP response."""
     return _EVENTS + http_chunks(b"".join(payload(wire, name).frames))
 
 
 @cache
 def packets(wire: str, name: str) -> list[bytes]:
-    """A stream with one HTTP chunk for each event."""
+    """Return a stream with one HTTP chunk for each event."""
     return [*map(_chunk, payload(wire, name).frames), END]
 
 
 @cache
 def socket_frames(wire: str, name: str, lane: str) -> bytes:
-    """A stream as frames of a WebSocket, in a lane."""
+    """Return a stream as WebSocket frames with this stream id."""
     events = (re.search(rb"data: (.*)\}\n", frame) for frame in payload(wire, name).frames)
     end = b',"stream_id":"%b"}' % lane.encode()
     return b"".join(socket_frame(event[1] + end) for event in events if event)
 
 
 class Pacer:
-    """Sends the deltas of many streams at their times, spread evenly, each with the time of its sending in it.
+    """Sends the deltas of many streams at evenly spread times, each stamped with its time of sending.
 
     A connection serves one stream, so that opening them costs the same in every round.
     """
@@ -92,14 +92,14 @@ class Pacer:
         stamped = [place for place, frame in enumerate(frames) if frame.count(_STAMP) == 1]
         self.opening = b"".join(map(_chunk, frames[: stamped[0]]))
         self.deltas = [_chunk(frames[place]).split(_STAMP) for place in stamped]
-        # What comes after the last delta may repeat the whole text.
+        # The frames after the last delta may repeat the whole text.
         self.ending = frames[stamped[-1] + 1 :]
 
     def join(self, connection: "Connection") -> None:
-        """Starts a stream; the deltas begin shortly after all streams are open."""
+        """Start a stream. The deltas start shortly after all streams are open."""
         connection.send(_LAST_EVENTS + self.opening)
         self.send_next(connection)
-        # A client that has gone, or has asked again, must not be counted.
+        # Do not count clients that have disconnected or sent their request again.
         self.waiting = [other for other in self.waiting if not other.transport.is_closing()]
         self.waiting.append(connection)
         if len(self.waiting) == self.streams:
@@ -107,7 +107,7 @@ class Pacer:
             self.waiting = []
 
     def send_next(self, connection: "Connection") -> bool:
-        """Sends the next delta of a stream, or its end. Returns True while there is more."""
+        """Send the next delta of a stream, or its end, and return whether there is more."""
         at = len(connection.stamps)
         if at < len(self.deltas):
             stamp = b"%016d" % (time.monotonic_ns() // 1000)
@@ -138,7 +138,7 @@ _pacers: dict[tuple[str, str], Pacer] = {}
 
 
 class Connection(asyncio.Protocol):
-    """One client. Requests come one after the other."""
+    """The connection of one client, whose requests arrive one after the other."""
 
     transport: asyncio.Transport
 
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
         self.outgoing = memoryview(b"")
         self.stamps: list[bytes] = []
         self.socket_path = b""
-        """Set once the connection is a WebSocket."""
+        """Path of the WebSocket. Empty means that the connection is not one."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         _connections.discard(self)
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
         self.answer(head.split(b" ", 2)[1], body)
 
     def answer_message(self) -> None:
-        """Answers a message of a WebSocket, which is one masked frame."""
+        """Answer a WebSocket message, which is one masked frame."""
         size, start = self.incoming[1] & 0x7F, 2
         if size == 126:
             size, start = int.from_bytes(self.incoming[2:4], "big"), 4
@@ -245,7 +245,7 @@ class Connection(asyncio.Protocol):
 
 
 def _trickle(connection: socket.socket, pieces: list[bytes]) -> None:
-    """Writes each event by itself. A thread, since the loop's timers are coarser than the gap."""
+    """Write each event separately. Runs in a thread, since the loop's timers are coarser than the gap."""
     try:
         with connection:
             _push(connection, _EVENTS)
@@ -257,7 +257,7 @@ def _trickle(connection: socket.socket, pieces: list[bytes]) -> None:
 
 
 def _push(connection: socket.socket, data: bytes) -> None:
-    # The socket stays as the loop needs it, non-blocking: a write that would block is retried.
+    # The loop needs the socket to stay non-blocking, so retry writes that would block.
     while data:
         try:
             data = data[connection.send(data) :]
@@ -285,7 +285,7 @@ async def serve() -> None:
     allow_many_files()
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    # Nothing is ever written to it: it closes when the parent process exits.
+    # The parent never writes to stdin, and closes it by exiting.
     loop.add_reader(sys.stdin, ended.set)
     async with await loop.create_server(Connection, "127.0.0.1", 0, backlog=4096) as server:
         print(server.sockets[0].getsockname()[1], flush=True)

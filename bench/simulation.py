@@ -1,10 +1,10 @@
-"""`make simulate`: a million runs in flight on sharded databases, with lost machines and a slow database.
+"""`make simulate`: simulate a million runs on sharded databases, with lost machines and a slow database.
 
-A discrete simulation in steps of a second: pure Python, seeded, the same figures each time. What one database carries
-comes from `bench/results/scale.json` (`make scale`).
+A discrete simulation in steps of a second, in pure Python and seeded, so that its results are reproducible. The
+capacity of one database comes from `bench/results/scale.json` (`make scale`).
 
-Each run has at most one append under way, so a database that is too slow makes appends larger, not more numerous: with
-N runs, a capacity of C appends per second, and Z seconds between two of a run, an append takes max(0, N / C - Z).
+Each run has at most one append in progress, so a slow database makes appends larger, not more numerous. With N runs, a
+capacity of C appends per second, and Z seconds between two appends of a run, an append takes max(0, N / C - Z).
 """
 
 import argparse
@@ -21,47 +21,47 @@ FIGURES = Path(__file__).with_name("results") / "scale.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What is simulated."""
+    """The parameters of a simulation."""
 
     name: str = "quiet"
     runs: int = 1_000_000
-    """In flight at any time: as many begin as end."""
+    """Runs in progress at any time. As many start as finish."""
     appends_per_s: float = 5000.0
-    """Of one database, as it was measured."""
+    """Measured appends per second of one database."""
     interval_s: float = 0.25
-    """Between two appends of a run that streams."""
+    """Seconds between two appends of a streaming run."""
     streaming: float = 0.2
-    """The share of its time in which a run streams: the rest it waits for a provider or a tool."""
+    """Fraction of its time in which a run streams. The rest of the time it waits for a provider or a tool."""
     mean_s: float = 120.0
     lease_s: float = 15.0
     headroom: float = 0.6
-    """The share of a database's capacity that is used."""
+    """Fraction of a database's capacity that is used."""
     machines: int = 2000
     spare: float = 0.5
-    """Slots beyond the runs in flight, as a share of them."""
+    """Additional slots, as a fraction of the runs in progress."""
     claims_per_s: float = 300.0
     """Tasks that the workers of one database claim per second."""
     lost: float = 0.0
-    """The share of the machines that is lost after 60 s."""
+    """Fraction of the machines lost after 60 s."""
     slow: float = 1.0
-    """What is left of one database's capacity from 60 s to 120 s."""
+    """Remaining fraction of one database's capacity from 60 s to 120 s."""
     seconds: int = 180
     seed: int = 20
 
     @property
     def load(self) -> float:
-        """Writes of one run per second: its increments, and three heartbeats per lease."""
+        """Writes of one run per second, which are its increments and three heartbeats per lease."""
         return self.streaming / self.interval_s + 3 / self.lease_s
 
     @property
     def databases(self) -> int:
-        """How many are needed."""
+        """Number of databases needed."""
         return max(2, -int(-self.runs * self.load // (self.appends_per_s * self.headroom)))
 
 
 @dataclass
 class Outcome:
-    """What came of it."""
+    """The results of a simulation."""
 
     databases: int
     ended: int = 0
@@ -82,7 +82,7 @@ class Outcome:
 
 
 class Simulation:
-    """Runs are numbers. The calendar has, for each second, those whose work then ends and whose leases then expire."""
+    """A simulation whose runs are numbers. For each second, the calendar lists the runs that finish or lose a lease."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -93,18 +93,18 @@ class Simulation:
         self.expiries: list[list[int]] = [[] for _ in range(setup.seconds + 1)]
         self.machine = array("i")
         self.ends_at = array("d")
-        """When the run ends, if its machine is not lost before."""
+        """Second in which each run finishes, unless its machine is lost before."""
         self.silent_since: dict[int, float] = {}
         self.over = bytearray()
         self.queues: list[deque[int]] = [deque() for _ in range(self.databases)]
-        """For each database, the tasks that nobody drives."""
+        """Tasks without a worker, for each database."""
         self.driven = [0] * self.databases
         self.alive = list(range(setup.machines))
         self.slots = int(setup.runs * (1 + setup.spare))
         self.used = 0
 
     def run(self) -> Outcome:
-        """From a full house to the last second."""
+        """Simulate from full load to the last second, and return the results."""
         setup, out = self.setup, self.outcome
         for _ in range(setup.runs):
             self._drive(self._new(), 0, self.random.expovariate(1 / setup.mean_s))
@@ -132,7 +132,7 @@ class Simulation:
         return len(self.machine) - 1
 
     def _drive(self, run: int, now: int, left_s: float) -> None:
-        """A worker drives the run until its end, unless its machine is lost before."""
+        """Have a worker execute the run until it finishes, unless its machine is lost before."""
         self.machine[run] = self.alive[self.random.randrange(len(self.alive))]
         self.driven[run % self.databases] += 1
         self.used += 1
@@ -145,7 +145,7 @@ class Simulation:
         count = 0
         for run in runs:
             if self.machine[run] < 0 or self.ends_at[run] >= now:
-                continue  # Its machine was lost: whoever has taken it over, or will, ends it.
+                continue  # Its machine was lost, so another worker finishes it.
             self.outcome.ended_twice += self.over[run]
             self.over[run], self.machine[run] = 1, -1
             self.driven[run % self.databases] -= 1
@@ -155,7 +155,7 @@ class Simulation:
         return count
 
     def _lose(self, now: int) -> None:
-        """Machines are lost, with all that they drive. Their runs are silent until the lease is over."""
+        """Lose machines with all of their runs, which stay unresponsive until their leases expire."""
         setup = self.setup
         gone = set(self.random.sample(self.alive, int(len(self.alive) * setup.lost)))
         self.slots -= int(self.slots * len(gone) / len(self.alive))
@@ -182,7 +182,7 @@ class Simulation:
                     continue
                 self.outcome.takeovers += 1
                 self.outcome.takeover_s.append(now + wait_s - since)
-                # The step is made again: at most half a minute of work is lost.
+                # The step is repeated, so at most half a minute of work is lost.
                 self._drive(run, now, max(self.ends_at[run] - since, 1.0) + self.random.uniform(0, 30))
 
     def _capacity(self, database: int, now: int) -> float:
@@ -190,13 +190,13 @@ class Simulation:
         return self.setup.appends_per_s * (self.setup.slow if is_slow else 1.0)
 
     def _append_s(self, database: int, now: int) -> float:
-        """How long an append takes, beyond what it takes on an idle database."""
+        """Return the seconds that an append takes in addition to its time on an idle database."""
         busy_s = self.driven[database] / self._capacity(database, now)
         return max(0.0, busy_s - 1 / self.setup.load)
 
 
 def scenarios(runs: int, appends_per_s: float) -> list[Setup]:
-    """What is asked of the design."""
+    """Return the scenarios that the design must handle."""
     machines = max(100, runs // 500)
 
     def setup(name: str, *, lost: float = 0.0, slow: float = 1.0) -> Setup:
@@ -213,7 +213,7 @@ def scenarios(runs: int, appends_per_s: float) -> list[Setup]:
 
 
 def table(setups: Iterable[Setup]) -> str:
-    """The outcomes, as Markdown."""
+    """Run the simulations, and format their results as a Markdown table."""
     lines = [
         "| scenario | runs ended | takeovers | takeover: median, worst | longest queue | queue at the end | append |",
         "|---|---|---|---|---|---|---|",

@@ -1,14 +1,14 @@
-"""What must be true, as ratios of figures of the same run."""
+"""Performance targets, as ratios of measurements of the same run."""
 
 from typing import NamedTuple
 
 Figures = dict[str, dict[str, dict[str, float]]]
-"""Case → way → metric → median."""
+"""Medians, by case, way and metric."""
 At = tuple[str, str, str]
 
 
 class Target(NamedTuple):
-    """A bound on a figure, or on its ratio to another."""
+    """A bound on a measurement, or on its ratio to another."""
 
     text: str
     figure: At
@@ -16,10 +16,10 @@ class Target(NamedTuple):
     at_most: float | None = None
     at_least: float | None = None
     less: tuple[At, ...] = ()
-    """Figures that are taken off first."""
+    """Measurements that are subtracted first."""
 
     def measured(self, figures: Figures) -> float | None:
-        """The figure or ratio; None where something was not measured."""
+        """Return the measurement or ratio, or None if a measurement is missing."""
         try:
             value = _at(figures, self.figure) - sum(_at(figures, place) for place in self.less)
             return value if self.against is None else value / _at(figures, self.against)
@@ -27,12 +27,12 @@ class Target(NamedTuple):
             return None
 
     def is_met(self, value: float) -> bool:
-        """Whether the value is within the bound."""
+        """Return whether the value is within the bound."""
         return (self.at_most is None or value <= self.at_most) and (self.at_least is None or value >= self.at_least)
 
     @property
     def bound(self) -> str:
-        """The bound in words."""
+        """The bound as text."""
         times = " ×" if self.against is not None else ""  # noqa: RUF001
         return f"≤ {self.at_most:g}{times}" if self.at_most is not None else f"≥ {self.at_least:g}{times}"
 

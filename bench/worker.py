@@ -1,7 +1,7 @@
-"""The process in which one library is measured: `python -m bench.worker MODULE`.
+"""Measure one library in a separate process: `python -m bench.worker MODULE`.
 
-It reads tasks as JSON lines, runs each, and writes one JSON line: CPU and wall seconds, and what was received. Only
-the standard library is used here, and nothing outside the measured section is counted.
+It reads tasks as JSON lines, runs each, and writes one JSON line with the CPU and wall seconds and what was received.
+It uses only the standard library, and counts only the measured section.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ Play = Callable[[str, Take], Awaitable[object]]
 
 
 class Clock:
-    """CPU of the whole process, all threads, and wall time since it was created."""
+    """Measures the CPU time of all threads of the process, and the wall time, since its creation."""
 
     def __init__(self) -> None:
         self.wall_s, self.cpu_s = time.perf_counter(), time.process_time()
 
     def stop(self) -> dict[str, float]:
-        """CPU and wall seconds so far."""
+        """Return the CPU and wall seconds so far."""
         cpu_s, wall_s = time.process_time() - self.cpu_s, time.perf_counter() - self.wall_s
         return {"cpu_s": cpu_s, "wall_s": wall_s}
 
 
 async def streamed(play: Play, task: dict[str, Any]) -> dict[str, Any]:
-    """A whole stream."""
+    """Measure a whole stream."""
     pieces: list[str] = []
     clock = Clock()
     await play(task["url"], pieces.append)
@@ -42,7 +42,7 @@ async def streamed(play: Play, task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def bulky(play: Play, task: dict[str, Any]) -> dict[str, Any]:
-    """A stream whose text is not kept, and its peak memory."""
+    """Measure a stream whose text is not kept, and its peak memory."""
     chars = pieces = 0
 
     def take(piece: str) -> None:
@@ -58,7 +58,7 @@ async def bulky(play: Play, task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def first(play: Play, task: dict[str, Any]) -> dict[str, Any]:
-    """From the call to the first piece of text; the rest is read but not counted."""
+    """Measure the time from the call to the first piece of text. The rest is read but not counted."""
     spent: list[dict[str, float]] = []
     clock = Clock()
     await play(task["url"], lambda piece: spent or spent.append(clock.stop()))
@@ -66,7 +66,7 @@ async def first(play: Play, task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def paced(play: Play, task: dict[str, Any]) -> dict[str, Any]:
-    """Many streams at once. Each piece is the time at which it was sent: how late is it?
+    """Measure many concurrent streams, each piece of which is the time at which it was sent.
 
     Opening, running and ending are measured separately: from the first request to the last stream's first event, from
     there to the first stream's last event, and from there to the end.
@@ -102,10 +102,10 @@ async def paced(play: Play, task: dict[str, Any]) -> dict[str, Any]:
     rest = len(lags) - before - ran
     if ran > rest:
         event_s = running["cpu_s"] / ran
-        # What still runs while the first streams end is not part of their end.
+        # Events of streams that still run while the first ones end are not part of the ending.
         apart = {"end_cpu_s": ending["cpu_s"] - event_s * rest}
     else:
-        # It cannot keep up: streams end while others have hardly begun, so the phases cannot be separated.
+        # The library cannot keep up: streams end while others have hardly started, so the phases overlap.
         event_s, apart = (running.get("cpu_s", 0.0) + ending["cpu_s"]) / max(ran + rest, 1), {}
     return {
         **apart,
@@ -128,7 +128,7 @@ MODES: dict[str, Callable[[Play, dict[str, Any]], Awaitable[dict[str, Any]]]] = 
 
 
 async def program(run: Callable[..., Awaitable[dict[str, Any]]], task: dict[str, Any]) -> dict[str, Any]:
-    """A program of a library. Times that it reports override those measured around it."""
+    """Measure a library's own program. Times that it reports override those measured around it."""
     before_kb = peak_kb()
     clock = Clock()
     seen = await run(task["url"], task)
@@ -142,7 +142,7 @@ async def run_once(module: Any, task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def run_task(module: Any, task: dict[str, Any]) -> dict[str, Any]:
-    """The last result, with times as the mean of all repeats."""
+    """Run a task, and return the last result with the mean times of all repeats."""
     async with asyncio.timeout(task.get("timeout_s", 120)):
         results = [await run_once(module, task) for _ in range(task.get("repeats", 1))]
     return {**results[-1], **{key: sum(r[key] for r in results) / len(results) for key in TIMES if key in results[-1]}}
@@ -151,7 +151,7 @@ async def run_task(module: Any, task: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     allow_many_files()
     warnings.simplefilter("ignore")
-    # Output of a library must not mix with the results.
+    # A library's output must not mix with the results.
     results, sys.stdout = sys.stdout, sys.stderr
     module = importlib.import_module(f"bench.ways.{sys.argv[1]}")
     print(json.dumps({"ready": True}), file=results, flush=True)

@@ -1,4 +1,4 @@
-"""Lets the model change files of this folder, and of no other.
+"""Lets the model change files in this folder only.
 
 python examples/apply_patch.py "Write a program that greets, and a note about it."
 python examples/apply_patch.py -m replay:examples/recordings/apply_patch.json

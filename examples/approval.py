@@ -1,4 +1,4 @@
-"""Prompts for approval before a tool runs. The other tool needs no approval and runs immediately.
+"""Asks for your approval before a tool runs. The other tool needs no approval and runs immediately.
 
 python examples/approval.py "When is the next train to Turku? Note it."
 python examples/approval.py -m replay:examples/recordings/approval.json --yes

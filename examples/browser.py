@@ -1,4 +1,4 @@
-"""Lets the model use a browser by the browser toolset. JavaScript and uploads need your approval.
+"""Lets the model use a browser through the browser toolset. JavaScript and uploads need your approval.
 
 python examples/browser.py "What is the title of example.com?"
 python examples/browser.py -m replay:examples/recordings/browser.json --yes

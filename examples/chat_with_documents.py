@@ -1,6 +1,6 @@
-"""Indexes a folder and answers a question about it, with checked citations. No key, no network.
+"""Indexes a folder and answers a question about it, with checked citations. Needs no API key and no network.
 
-The embedded model is small and may cite nothing: then the passages are listed. `-m` names a better one, such as
+The embedded model is small. If it cites nothing, the passages are listed. Choose a better model with `-m`, such as
 local:PATH.gguf.
 
 python examples/chat_with_documents.py docs "How are retries configured?"
@@ -26,7 +26,7 @@ async def main() -> None:
     args = parser.parse_args()
 
     async with open_index(args.index, vectors=args.model == "local") as index:
-        report = await index.add(args.folder)  # found by their words from here on
+        report = await index.add(args.folder)  # keyword search works from here on
         await index.complete(lambda stage, done, total: print(f"\r{stage} {done}/{total}", end="", file=sys.stderr))
         print(f"\n{report.added} added, {report.changed} changed, {report.unchanged} unchanged", file=sys.stderr)
 

@@ -22,7 +22,7 @@ async def main() -> None:
 
     citations = Citations(args.style)
     async for chunk in Agent(args.model, server_side_tools=[WebSearch()]).send_stream(args.prompt):
-        print(citations.feed(chunk), end="", flush=True, file=sys.stderr)  # a late source: marked at the block's end
+        print(citations.feed(chunk), end="", flush=True, file=sys.stderr)  # late sources are marked at the block's end
         for run in chunk.tool_runs:
             if run.is_over:
                 print(f"[{run.tool}: {', '.join(run.queries) or run.input}]", file=sys.stderr)

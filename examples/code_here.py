@@ -1,4 +1,4 @@
-"""Runs code that any model writes in a sandbox on this machine. Prints it as it streams; saves the files in `out`.
+"""Runs any model's code in a sandbox on this machine. Prints the code as it streams; saves the files in `out`.
 
 python examples/code_here.py -m ollama:qwen3 "Plot y = x^2"
 python examples/code_here.py -m replay:src/sidestream/cli/commands/demo/here/code.json
@@ -16,7 +16,7 @@ async def main() -> None:
     parser.add_argument("-m", "--model", default="openai-responses")
     args = parser.parse_args()
 
-    # "auto", the default, would run it at a provider that hosts a code interpreter.
+    # "auto", the default, would use the provider's own code interpreter if it has one.
     tools = [CodeInterpreter(execution="here")]
     async with Agent(args.model, server_side_tools=tools) as agent:  # closing it stops the sandbox
         async for chunk in agent.send_stream(args.prompt):

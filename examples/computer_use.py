@@ -1,4 +1,4 @@
-"""Lets the model use a computer. What the provider's safety checks stop needs your approval.
+"""Lets the model use a computer. Actions that the provider's safety checks flag need your approval.
 
 python examples/computer_use.py "Order two tickets to Turku."
 python examples/computer_use.py -m replay:examples/recordings/computer_use.json --yes

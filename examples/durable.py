@@ -1,8 +1,8 @@
-"""A run that outlives its worker: three processes, one of which is killed in mid-sentence.
+"""Shows a run that outlives its worker, with three processes, one of which is killed mid-sentence.
 
-This process begins a run, follows its log and prints the text as it comes. Two workers, started as
-`sidestream worker`, stand by; one of them drives the run until it is killed, then the other continues it. A fake
-provider on this machine plays the model, so no key is needed.
+This process starts a run, follows its log and prints the text as it arrives. Two `sidestream worker` processes are
+ready. One of them executes the run until it is killed, and then the other continues it. A fake provider on this machine
+plays the model, so you need no API key.
 
     python examples/durable.py
 """
@@ -19,7 +19,7 @@ from sidestream.durable import RunClient, open_engine
 from sidestream.store import Record
 from sidestream.testing import FakeProvider, Received, Reply, ResponsesScript, sse
 
-# After so long a worker that is silent loses its runs; one that died on the same machine loses them at once.
+# Seconds after which an unresponsive worker loses its runs. One that died on the same machine loses them at once.
 LEASE_S = 15
 TEXT = (
     "A run takes minutes, waits hours for an approval, and costs money. The process that drives it is the least "
@@ -27,8 +27,8 @@ TEXT = (
     "a log, and whoever holds the claim on a run continues it from there. Two processes have written this sentence."
 )
 
-# What the workers drive: `--agent writer=durable:agent`. Its answers are made in the background: a worker that takes
-# over fetches the answer that was requested, instead of requesting another one.
+# The workers load it with `--agent writer=durable:agent`. Its answers are generated in the background, so the second
+# worker fetches the answer already requested, instead of requesting another one.
 agent = Agent(
     "openai-responses:gpt-5",
     base_url=os.environ.get("DEMO_PROVIDER", "http://127.0.0.1:9/v1"),
@@ -38,7 +38,7 @@ agent = Agent(
 
 
 class SlowAnswer:
-    """An answer that the fake provider writes word by word, whoever reads it."""
+    """An answer that the fake provider writes word by word, to every client."""
 
     def __init__(self) -> None:
         words = [word + " " for word in TEXT.split()]
@@ -57,7 +57,7 @@ class SlowAnswer:
 
 
 class Reader:
-    """Prints the text of a run as its log gets it, and checks that no record is missing."""
+    """Prints the text of a run as it is logged, and checks that no record is missing."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -78,7 +78,7 @@ class Reader:
 
     def _take(self, part: StreamPart) -> None:
         if isinstance(part, StepStart):
-            self._in_attempt = 0  # The step was interrupted: its text comes once more, from its beginning.
+            self._in_attempt = 0  # The step was interrupted, so its text starts again.
         elif isinstance(part, TextDelta):
             known = len(self.text) - self._in_attempt
             self._in_attempt += len(part.delta)
@@ -106,7 +106,7 @@ async def worker(folder: Path, provider: str) -> asyncio.subprocess.Process:
     environment = {**os.environ, "DEMO_PROVIDER": provider, "PYTHONPATH": str(Path(__file__).parent)}
     process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
-    await process.stderr.readline()  # It is ready.
+    await process.stderr.readline()  # The worker prints a line once it is ready.
     return process
 
 

@@ -1,4 +1,4 @@
-"""A web server whose page shows an answer as it streams.
+"""Serves a web page that shows an answer as it streams.
 
 python examples/fastapi_stream.py
 python examples/fastapi_stream.py -m replay:src/sidestream/cli/commands/demo/web_search.json

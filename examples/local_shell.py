@@ -1,4 +1,4 @@
-"""Lets the model run single commands here, on any provider that has such a tool. Only commands that read are run.
+"""Lets the model run single read-only commands on this machine, with any provider that has such a tool.
 
 python examples/local_shell.py "What is in this folder?"
 python examples/local_shell.py -m replay:examples/recordings/local_shell.json

@@ -1,4 +1,4 @@
-"""Sends images, PDFs and other files with a prompt: from disk, by a link, uploaded first, or by a stored file's id.
+"""Sends images, PDFs and other files with a prompt, from disk, by URL, uploaded first, or by a stored file's id.
 
 python examples/multimodal_input.py photo.jpg report.pdf --link https://example.com/chart.png --upload big.pdf
 python examples/multimodal_input.py -m replay:examples/recordings/multimodal_input.json

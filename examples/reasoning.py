@@ -1,4 +1,4 @@
-"""Prints how a model reasons, as it streams, then its answer and how many tokens each took.
+"""Prints a model's reasoning as it streams, then its answer and the number of tokens of each.
 
 python examples/reasoning.py "Is 1001 a prime number?" -m anthropic
 python examples/reasoning.py -m replay:examples/recordings/reasoning.json

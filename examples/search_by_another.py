@@ -1,4 +1,4 @@
-"""Lets any model search the web through the hosted search of another provider, and lists what that one cited.
+"""Lets any model search the web through another provider's hosted search, and lists the sources it cited.
 
 python examples/search_by_another.py -m local --via google
 python examples/search_by_another.py -m replay:examples/recordings/search_by_another.json \\

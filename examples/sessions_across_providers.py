@@ -1,4 +1,4 @@
-"""One conversation with three providers. It is stored as it goes, so that the next start continues it.
+"""Continues one conversation across three providers. It is stored, so the next start continues it.
 
 python examples/sessions_across_providers.py "Where shall I hike in May?" "How do I get there?" "What does it cost?"
 python examples/sessions_across_providers.py -m replay:examples/recordings/sessions_across_providers.json
@@ -25,8 +25,8 @@ async def main() -> None:
     store = open_store(args.store)
     for number, prompt in enumerate(args.prompts):
         agent = agents[number % len(agents)]
-        # A new Chat for each turn, as a new process would make it. The log has the messages of all providers, and for
-        # each of them what it needs to continue on its side: OpenAI gets only what is new since its last answer.
+        # Create a new Chat for each turn, as a new process would. The log holds the messages of all providers, and what
+        # each provider needs to continue: OpenAI gets only the messages since its last answer.
         chat = Chat(agent, store=store, id=args.id)
         print(f"> {prompt}")
         async for chunk in chat.send_stream(prompt):

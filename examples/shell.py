@@ -1,4 +1,4 @@
-"""Lets the model run shell commands on this machine. You see each one first.
+"""Lets the model run shell commands on this machine. You approve each one first.
 
 python examples/shell.py "How many files are here?"
 python examples/shell.py -m replay:examples/recordings/shell.json --yes

@@ -1,4 +1,4 @@
-"""Searches the web, prints the stages of the search, and lists numbered sources with their cited passages.
+"""Searches the web, prints the progress of the search, and lists numbered sources with their cited passages.
 
 python examples/web_search.py "What is new in Python?"
 python examples/web_search.py -m replay:src/sidestream/cli/commands/demo/web_search.json
@@ -38,7 +38,7 @@ async def main() -> None:
         for source in sources:
             if source.cited_text or source.end:
                 start, end = source.start, source.end
-                if source.claim_end is not None:  # that span is the model's own link; the claim is before it
+                if source.claim_end is not None:  # the span covers the model's own link; the claim precedes it
                     start, end = source.claim_start, source.claim_end
                 passage = source.cited_text or texts.get(source.text_id, "")[start:end]
                 print(f"    “{passage}”")

@@ -1,1 +1,1 @@
-"""Programs for those who work on this repository; no part of the package."""
+"""Programs for maintainers of this repository. They are not part of the package."""

@@ -1,6 +1,6 @@
-"""`make test-lowest`: the tests with the lowest versions that pyproject.toml allows for what users install.
+"""`make test-lowest`: run the tests with the lowest dependency versions that pyproject.toml allows.
 
-An SDK lives beside others in one environment, so its lower bounds are as low as its tests pass.
+An SDK shares its environment with other packages, so its lower bounds are as low as the tests permit.
 """
 
 import argparse
@@ -15,7 +15,7 @@ VENV = ROOT / ".lowest"
 
 
 def prepared(uv: str) -> str:
-    """The Python of the venv."""
+    """Create the venv with the lowest versions, and return its Python."""
     inside = str(VENV / "bin" / "python")
     bounds = VENV / "lowest.txt"
     subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(VENV)], cwd=ROOT, check=True)

@@ -1,10 +1,10 @@
-"""Makes `src/sidestream/prices/table.json` from the price table inside an installed `litellm`.
+"""Generate `src/sidestream/prices/table.json` from the price table in an installed `litellm`.
 
     pip install --no-deps --target /tmp/litellm litellm
     python -m tools.prices /tmp/litellm [OUT]
 
-Only facts are taken: rates and fees of models that our providers serve, by the standard and other service tiers. The
-batch APIs, speech, video and realtime are left out, since no provider of ours uses them.
+The table holds the rates and fees of models that our providers serve, by service tier. Batch APIs, speech, video and
+realtime are left out, since none of our providers uses them.
 """
 
 import json
@@ -19,7 +19,7 @@ TABLE = Path(__file__).parents[1] / "src" / "sidestream" / "prices" / "table.jso
 SOURCE_FILE = "model_prices_and_context_window_backup.json"
 
 LISTS = {"openai": "openai", "anthropic": "anthropic", "gemini": "google"}
-"""Provider in the source → our price list."""
+"""Our price lists, by provider name in the source."""
 MODES = {"chat", "responses", "embedding", "image_generation"}
 RATES = {
     "input": "input_cost_per_token",
@@ -41,7 +41,7 @@ LONG = re.compile(r"input_cost_per_token_above_(\d+)k_tokens$")
 
 
 def number(value: Any) -> float | int:
-    """A plain number, without the noise of binary fractions."""
+    """Convert a number to an int if it is whole, otherwise to a float without binary noise."""
     plain = float(value)
     return int(plain) if plain.is_integer() else plain
 
@@ -51,14 +51,14 @@ def per_million(value: float) -> float | int:
 
 
 def rates(entry: dict[str, Any], suffix: str = "") -> dict[str, Any]:
-    """The rates of one tier: `suffix` is how its fields end."""
+    """Return the rates of the tier whose fields end with `suffix`."""
     found = {kind: entry.get(field + suffix) for kind, field in RATES.items()}
-    # A rate of 0 stands for what does not occur, or is not billed yet.
+    # A rate of 0 means that the kind does not occur or is not billed yet.
     return {kind: per_million(value) for kind, value in found.items() if isinstance(value, int | float) and value}
 
 
 def tier(entry: dict[str, Any], size: str | None, name: str = "") -> dict[str, Any]:
-    """The rates of a tier, with those of long requests inside."""
+    """Return the rates of a tier, including those of long requests."""
     price = rates(entry, f"_{name}" if name else "")
     if size is None or not price:
         return price
@@ -88,7 +88,7 @@ def price_of(entry: dict[str, Any], search: str) -> dict[str, Any]:
 
 
 def fees(folder: Path, source: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Fees that are the same with every model. That of a file search is a constant in the source's code."""
+    """Return the fees that are the same for every model. The file search fee is a constant in the source's code."""
     code = (folder / "constants.py").read_text()
     match = re.search(r'"OPENAI_FILE_SEARCH_COST_PER_1K_CALLS", ([\d.]+) / 1000\)', code)
     if match is None:
@@ -117,7 +117,7 @@ def table(folder: Path, version: str, date: str) -> dict[str, Any]:
 
 
 def lines(made: dict[str, Any]) -> str:
-    """The table with one model per line, so that a new one is read as a diff."""
+    """Format the table with one model per line, so that diffs stay readable."""
     head = json.dumps({key: made[key] for key in ("date", "source", "fees")}, indent=1)[:-2]
     lists = [
         f'  "{name}": {{\n' + ",\n".join(f"   {json.dumps(m)}: {json.dumps(p)}" for m, p in models.items()) + "\n  }"

@@ -1,7 +1,8 @@
-"""`make release-check`: builds the packages and tries them as users get them.
+"""`make release-check`: build the packages and try them as users get them.
 
-For each supported Python of this machine: the wheel in a clean environment without extras and with each extra, then the
-examples and the demo on the one with all of them. Prints sizes and times, and exits with 1 if anything fails.
+For each supported Python on this machine, it installs the wheel into clean environments, without extras and with each
+extra, and runs the examples and the demo with all extras. It prints sizes and times, and exits with 1 if anything
+fails.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from pythons import interpreter, supported  # noqa: E402  # the same search as `
 
 UV = os.environ.get("UV", "uv")
 MAX_WHEEL_MB = 5.0
-"""The page, the demo's recordings and the code. A wheel above it has swallowed something."""
+"""Limit for the web UI, the demo's recordings and the code. A larger wheel contains something by mistake."""
 SKIPPED = {"fastapi_stream": "it serves until it is stopped"}
 SMOKE = """
 import importlib, sys
@@ -51,17 +52,17 @@ TRIES = {
     "s3": ["-c", "import obstore"],
     "server": ["-c", "from sidestream.server import create_app; create_app"],
 }
-"""Extra → what must work with it."""
+"""Python arguments that must work with each extra."""
 
 
 class Failures:
-    """What went wrong, in the order in which it did."""
+    """Failures, in order of occurrence."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def run(self, what: str, command: list[str], *, cwd: Path = ROOT, env: dict[str, str] | None = None) -> bool:
-        """Runs a command; False, and a line, if it fails."""
+        """Run a command, and record a failure and return False if it fails."""
         started = time.monotonic()
         done = subprocess.run(
             command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800
@@ -74,7 +75,7 @@ class Failures:
 
 
 def build(folder: Path, failures: Failures) -> Path | None:
-    """The wheel, made from the source distribution as the package index would have it."""
+    """Build the wheel from the source distribution, check it, and return its path."""
     if not failures.run("build", [UV, "build", "--quiet", "--out-dir", str(folder)]):
         return None
     files = [path for path in folder.iterdir() if path.suffix in (".whl", ".gz")]
@@ -92,13 +93,13 @@ def build(folder: Path, failures: Failures) -> Path | None:
 
 
 def extras() -> list[str]:
-    """The extras of the project, `all` last."""
+    """Return the project's extras, with `all` last."""
     found = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     return sorted(found, key=lambda extra: (extra == "all", extra))
 
 
 def try_extra(python: str, wheel: Path, extra: str, folder: Path, failures: Failures) -> str | None:
-    """The Python of a clean environment with this extra, if everything works in it."""
+    """Install the wheel with this extra into a clean environment, and return its Python if everything works."""
     venv, inside = folder / (extra or "none"), str(folder / (extra or "none") / "bin" / "python")
     what = f"{wheel.name.split('-')[0]}[{extra}]" if extra else "no extra"
     requirement = f"{wheel}[{extra}]" if extra else str(wheel)
@@ -116,7 +117,7 @@ def try_extra(python: str, wheel: Path, extra: str, folder: Path, failures: Fail
 
 
 def example_commands() -> Iterator[tuple[str, list[str]]]:
-    """Name → arguments of the commands that examples/README.md shows."""
+    """Yield the name and the arguments of each command in examples/README.md."""
     page = (ROOT / "examples" / "README.md").read_text("utf-8")
     block = re.search(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert block is not None
@@ -127,7 +128,7 @@ def example_commands() -> Iterator[tuple[str, list[str]]]:
 
 
 def try_examples(inside: str, folder: Path, failures: Failures) -> None:
-    """The examples and the demo, in a folder that holds no source of the package."""
+    """Run the examples and the demo in a folder without the package's source."""
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     demo = folder / "src" / "sidestream" / "cli" / "commands" / "demo"
     recordings = shutil.ignore_patterns("*.py", "__pycache__")

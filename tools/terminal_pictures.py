@@ -1,7 +1,7 @@
-"""Pictures of the command line for the docs: `python -m tools.terminal_pictures` writes docs/pictures/*.svg.
+"""Draw the command line for the docs: `python -m tools.terminal_pictures` writes docs/pictures/*.svg.
 
-Recordings of the demo are shown on the screen that the command line has, with a clock of their own, so that the same
-code gives the same pictures.
+It plays the demo's recordings on the command line's own screen with a fixed clock, so that the same code always gives
+the same pictures.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ PICTURES: dict[str, tuple[str, str, Callable[[list[StreamPart]], bool] | None]] 
     ),
     "mcp": ("mcp.json", 'sidestream --mcp mcp.json "Which train can I take?"', None),
 }
-"""Name → the recording, the command above it, and when to stop: None at the end."""
+"""Recording, command shown above it and stop condition of each picture. None means to stop at the end."""
 
 
 async def picture(name: str) -> str:
-    """The SVG of a run, at its end or in the middle of it."""
+    """Draw the SVG of a run, at its end or at its stop condition."""
     recording, command, is_enough = PICTURES[name]
     place = io.StringIO()
     console = Console(file=place, record=True, force_terminal=True, width=WIDTH, height=40, color_system="truecolor")
@@ -67,7 +67,7 @@ async def picture(name: str) -> str:
                     console.print(screen.region())
                     break
     drawing = console.export_svg(title="sidestream", theme=MONOKAI, unique_id=f"sidestream-{name}")
-    # A page that shows the picture loads nothing from elsewhere.
+    # Pages that show the picture must not load fonts from other sites.
     drawing = re.sub(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", "", drawing, flags=re.DOTALL)
     return drawing.replace("Fira Code", "ui-monospace")
 

@@ -1,6 +1,6 @@
-"""A recording of a command as an animated picture: `python -m tools.terminal_recording FILE.svg COMMAND …`.
+"""Record a command as an animated picture: `python -m tools.terminal_recording FILE.svg COMMAND …`.
 
-The command runs as it is; what it prints appears in the picture when it was printed. Browsers play it once.
+The output appears in the picture with the command's own timing. Browsers play it once.
 """
 
 import html
@@ -13,7 +13,7 @@ from pathlib import Path
 WIDTH = 96
 LINE_PX, CHAR_PX, MARGIN_PX = 20, 8.4, 16
 MAX_PAUSE_S = 1.5
-"""Longer pauses are cut."""
+"""Maximum pause in seconds; longer ones are shortened."""
 STYLE = """
 text { font: 14px ui-monospace, monospace; fill: #d9d9d9; white-space: pre; }
 text { visibility: hidden; animation: show 0s forwards; }
@@ -22,11 +22,11 @@ text { visibility: hidden; animation: show 0s forwards; }
 """
 
 Printed = tuple[float, int, int, str]
-"""When, line, column, text."""
+"""Time in seconds, line, column and text of a piece of output."""
 
 
 def recorded(command: list[str]) -> list[Printed]:
-    """What the command prints, piece by piece, wrapped at the picture's width."""
+    """Run the command, and return the pieces of its output, wrapped at the picture's width."""
     shown_s, last_s, line, column = 0.0, time.monotonic(), 1, 0
     pieces: list[Printed] = [(0.0, 0, 0, f"$ {' '.join(command)}")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"})
@@ -49,7 +49,7 @@ def recorded(command: list[str]) -> list[Printed]:
 
 
 def drawn(pieces: list[Printed]) -> str:
-    """The picture."""
+    """Draw the pieces as an animated SVG."""
     height = (max(line for _, line, _, _ in pieces) + 1) * LINE_PX + 2 * MARGIN_PX
     width = WIDTH * CHAR_PX + 2 * MARGIN_PX
     texts = "\n".join(

@@ -1,4 +1,4 @@
-"""Prints the parts that each event and item emits, from the decoder's tables: `python tools/docs/event_matrix.py`."""
+"""Print the parts that each event and item emits, from the decoder's tables: `python tools/docs/event_matrix.py`."""
 
 from sidestream.providers.openai.responses.decode.decoder import EVENTS, IGNORED, PASSED_ON, PASSED_ON_ITEMS
 from sidestream.providers.openai.responses.decode.items import ITEMS

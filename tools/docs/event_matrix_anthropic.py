@@ -1,4 +1,4 @@
-"""Prints what each event, block and delta emits, from the decoder's tables.
+"""Print the parts that each event, block and delta emits, from the decoder's tables.
 
 Run: `python tools/docs/event_matrix_anthropic.py`.
 """

@@ -1,4 +1,4 @@
-"""Prints what fields, parts, events and steps emit, from the decoders' tables.
+"""Print the parts that fields, parts, events and steps emit, from the decoders' tables.
 
 Run: `python tools/docs/event_matrix_google.py`.
 """

@@ -1,4 +1,4 @@
-"""Prints the presets and the parts that each field of a response emits, from the decoder's tables.
+"""Print the presets and the parts that each field of a response emits, from the decoder's tables.
 
 Run: `python tools/docs/event_matrix_openai_chat.py`.
 """

@@ -1,4 +1,4 @@
-"""Updates every generated table of the docs: `python tools/docs/generate.py`."""
+"""Update every generated table in the docs: `python tools/docs/generate.py`."""
 
 import re
 import runpy
@@ -21,14 +21,14 @@ PRESETS = re.compile(r"(?<=<!-- presets -->\n).*?(?=<!-- /presets -->)", re.DOTA
 
 
 def updated(page: str, generator: dict[str, Any]) -> str:
-    """The page with its matrix, and its presets if it has them, regenerated."""
+    """Return the page with its matrix, and its presets if it has any, regenerated."""
     if "presets" in generator:
         page = PRESETS.sub(lambda _: generator["presets"](), page)
     return page.partition(MARKER)[0] + MARKER + generator["matrix"]()
 
 
 def filled(page: str) -> str:
-    """The page of the escape battery with its table, which the tests of the sandboxes hold true."""
+    """Return the page with the table of escape attempts regenerated. The sandbox tests check that table."""
     command = [sys.executable, str(ROOT / "tests/escapes.py"), "--markdown"]
     table = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     return page.partition(MARKER)[0] + MARKER + table

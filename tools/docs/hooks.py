@@ -1,4 +1,4 @@
-"""Adds what the site has beside the pages of docs/: pages of the project's root, and the generated reference."""
+"""Adds pages to the site that are not in docs/: those of the project's root, and the generated reference."""
 
 import re
 import sys
@@ -19,13 +19,13 @@ ROOT_PAGES = {
     "security.md": "SECURITY.md",
     "examples.md": "examples/README.md",
 }
-"""Page of the site → file of the project."""
+"""Files of the project, by page of the site."""
 
 _LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the pages that have no file in docs/."""
+    """Add the pages that have no file in docs/."""
     for name, source in ROOT_PAGES.items():
         path = ROOT / source
         files.append(File.generated(config, name, content=relinked(path.read_text("utf-8"), path.parent, Path())))
@@ -35,7 +35,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links from docs/ to the project's root lead to the site's own pages."""
+    """Point links from docs/ to the project's root at the site's own pages."""
     markdown = _titled(markdown)
     if page.file.generated_by:
         return markdown
@@ -44,7 +44,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def _titled(text: str) -> str:
-    """Programs have their file names as titles, and fences no marks that only tests read."""
+    """Give programs their file names as titles, and remove marks on code fences that only tests read."""
     text = re.sub(
         r"^```python(?: no-run)?\n# file: ([\w-]+\.py)\n", r'```python title="\1"\n', text, flags=re.MULTILINE
     )
@@ -52,7 +52,10 @@ def _titled(text: str) -> str:
 
 
 def relinked(text: str, folder: Path, page_folder: Path) -> str:
-    """The text with links to files as the site has them; links to files that it lacks become their names."""
+    """Return the text with its links pointing at pages of the site.
+
+    A link to a file that is not on the site becomes the file's name.
+    """
     pages = {(ROOT / source).resolve(): name for name, source in ROOT_PAGES.items()}
     up = "../" * len(page_folder.parts)
 
@@ -71,7 +74,7 @@ def relinked(text: str, folder: Path, page_folder: Path) -> str:
 
 
 def _unlinked(text: str, folder: Path) -> str:
-    """A source file is not part of the site: its link becomes the text alone."""
+    """Replace links to source files, which are not part of the site, by their text."""
 
     def plain(match: re.Match[str]) -> str:
         path = (folder / match[2].partition("#")[0]).resolve()

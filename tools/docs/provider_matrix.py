@@ -1,4 +1,4 @@
-"""Generates the tables of docs/providers.md from the providers' own data.
+"""Generate the tables of docs/providers.md from the providers' own data.
 
 `python tools/docs/provider_matrix.py` prints them; with `--write` it updates the page.
 """
@@ -28,7 +28,7 @@ COLUMNS = {
     "`local`": ("local", ""),
     "presets": (PRESETS[0].name, ""),
 }
-"""Heading → provider and prefix of a model name."""
+"""Provider and model name prefix, by column heading."""
 LABELS = {
     "streaming": "streaming",
     "client_tools": "your functions as tools",
@@ -45,7 +45,7 @@ LABELS = {
     "media": "file generation",
     "list_models": "model listing",
 }
-"""Capability → its label in the table."""
+"""Labels in the table, by capability."""
 MAIN = ("openai-responses", "openai", "anthropic", "google", "local")
 BASE_URL_VARIABLES = {
     "openai-responses": "OPENAI_BASE_URL",
@@ -57,7 +57,7 @@ _URL = re.compile(r"https://[^\s),]+")
 
 
 def capabilities() -> str:
-    """What each API supports; a number refers to a note on what happens instead."""
+    """Return the table of what each API supports. A number refers to a note on what happens instead."""
     notes: list[str] = []
     rows = ["| | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     caps = [caps_of(find_provider(name), model) for name, model in COLUMNS.values()]
@@ -80,7 +80,7 @@ def _cell(caps: Capabilities, field: str, notes: list[str]) -> str:
 
 
 def settings() -> str:
-    """Which portable settings each API has."""
+    """Return the table of the portable settings that each API supports."""
     rows = ["| | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     caps = [caps_of(find_provider(name), model) for name, model in COLUMNS.values()]
     rows += [
@@ -92,7 +92,7 @@ def settings() -> str:
 
 
 def server_side_tools() -> str:
-    """Where each portable server-side tool runs for the models of each provider."""
+    """Return the table of where each portable server-side tool runs, by provider."""
     notes: list[str] = []
     rows = ["| tool | " + " | ".join(f"`{name}`" for name in MAIN) + " |", "|---" * (len(MAIN) + 1) + "|"]
     for tool in sorted(TOOLS.values(), key=lambda tool: tool.__name__):
@@ -116,7 +116,7 @@ def _place(tool: type[ServerSideTool], provider: Provider, notes: list[str]) -> 
 
 
 def keys() -> str:
-    """API keys and base URLs."""
+    """Return the table of API keys and base URLs."""
     rows = ["| provider | key | where to get one | base URL | variable |", "|---|---|---|---|---|"]
     names = [*MAIN, *(preset.name for preset in PRESETS)]
     assert {*names, "replay"} == providers().keys()
@@ -132,7 +132,7 @@ def _key_row(provider: Provider) -> str:
 
 
 def _where(provider: Provider) -> str:
-    """The address in the error for a missing key."""
+    """Return the URL in the error for a missing key."""
     try:
         _plain(lambda: provider.chat_model(_any_model(provider), Settings()))
     except MissingKeyError as error:
@@ -153,7 +153,7 @@ def _any_model(provider: Provider) -> str:
 
 
 def _plain(make: Callable[[], object]) -> object:
-    """The result of `make` without the settings of this machine."""
+    """Return the result of `make` without this machine's settings."""
     kept = dict(os.environ)
     for name in [name for name in kept if name.endswith(("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_API_VERSION"))]:
         del os.environ[name]
@@ -167,7 +167,7 @@ TABLES = {"capabilities": capabilities, "settings": settings, "server-side-tools
 
 
 def filled(page: str) -> str:
-    """The page with its tables regenerated, each between its two markers."""
+    """Return the page with its tables regenerated, each between its two markers."""
     for name, table in TABLES.items():
         before, rest = page.split(f"<!-- {name} -->\n")
         after = rest.split(f"<!-- /{name} -->")[1]

@@ -1,4 +1,4 @@
-"""The reference pages of the site, generated from the code: public names, docstrings, fields and defaults."""
+"""Generates the site's reference pages from the code: public names, docstrings, fields and defaults."""
 
 import ast
 import importlib
@@ -36,13 +36,13 @@ OPTIONS = {
     "Google, Interactions": "GoogleInteractionsOptions",
     "The embedded model": "LocalOptions",
 }
-"""Heading → the class of a provider's options, if it has one."""
+"""Names of the providers' options classes, by heading."""
 
 Pages = dict[str, str]
 
 
 def pages() -> Pages:
-    """Path of a page → its Markdown."""
+    """Return the Markdown of all pages, by path."""
     return {
         **api_pages(),
         "reference/parts.md": parts_page(),
@@ -56,7 +56,7 @@ def pages() -> Pages:
 
 
 def api_pages() -> Pages:
-    """One page per public package, with every name of its `__all__`."""
+    """Return one page per public package, with every name in its `__all__`."""
     found: Pages = {}
     for package in PACKAGES:
         module = importlib.import_module(package)
@@ -68,7 +68,7 @@ def api_pages() -> Pages:
 
 
 def parts_page() -> str:
-    """Every part with its fields."""
+    """Return the page with every part and its fields."""
     kinds = sorted(parts.StreamPart.__args__, key=_line_of)
     lines = [
         "# Parts",
@@ -83,7 +83,7 @@ def parts_page() -> str:
 
 
 def tools_page() -> str:
-    """Every server-side tool with its fields."""
+    """Return the page with every server-side tool and its fields."""
     lines = [
         "# Server-side tools",
         "",
@@ -103,7 +103,7 @@ def tools_page() -> str:
 
 
 def options_page() -> str:
-    """The options of each provider."""
+    """Return the page with the options of each provider."""
     lines = [
         "# Options by provider",
         "",
@@ -118,7 +118,7 @@ def options_page() -> str:
 
 
 def settings_page() -> str:
-    """The keyword arguments of agents and of calls."""
+    """Return the page with the keyword arguments of agents and calls."""
     from sidestream.agent import settings
 
     sections = {
@@ -134,12 +134,12 @@ def settings_page() -> str:
 
 
 def limits_page() -> str:
-    """Every limit."""
+    """Return the page with every limit."""
     return "\n".join(["# Limits", "", _doc(Limits), "", *fields_table(Limits), ""])
 
 
 def errors_page() -> str:
-    """The tree of errors."""
+    """Return the page with the tree of errors."""
     module = importlib.import_module("sidestream.errors")
     lines = ["# Errors", "", "```text", *_tree(module.SidestreamError), "```", ""]
     for kind in _subclasses(module.SidestreamError):
@@ -148,7 +148,7 @@ def errors_page() -> str:
 
 
 def cli_page() -> str:
-    """Every command, as its help prints it."""
+    """Return the page with the help of every command."""
     from sidestream.cli.main import commands
 
     lines = [
@@ -174,7 +174,10 @@ def _commands(command: click.Command, path: tuple[str, ...]) -> Iterable[tuple[t
 
 
 def fields_table(kind: type[Any]) -> list[str]:
-    """The fields of a struct, or of a TypedDict without those of its bases: name, type, default, meaning."""
+    """Return a table of the fields of a struct or TypedDict, with their types, defaults and meanings.
+
+    Inherited fields of a TypedDict are left out.
+    """
     declared = {name: entry for cls in _own_classes(kind) for name, entry in _declared(cls).items()}
     defaults = _defaults(kind)
     rows = ["| field | type | default | |", "|---|---|---|---|"]
@@ -184,12 +187,12 @@ def fields_table(kind: type[Any]) -> list[str]:
 
 
 def _own_classes(kind: type[Any]) -> list[type[Any]]:
-    """The class and the bases of ours, the bases first."""
+    """Return the class and its bases in this package, bases first."""
     return [base for base in reversed(kind.__mro__) if base.__module__.startswith("sidestream")]
 
 
 def _declared(cls: type[Any]) -> dict[str, tuple[str, str]]:
-    """Field → its annotation, and the docstring below it."""
+    """Return the annotation and the docstring of each field, by name."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(tree, ast.ClassDef)
     found: dict[str, tuple[str, str]] = {}

@@ -1,11 +1,12 @@
-"""Runs that outlive the process that drives them.
+"""Runs that outlive the process that executes them.
 
-An engine decides who drives a run and when; the log has what happened. Nothing streams through the engine.
+An engine decides which worker executes a run and when. The log records what happened; no output passes through the
+engine.
 
     store = open_store("postgresql://localhost/app")
     engine = open_engine("embedded", store)
-    client = RunClient(agent, "support@2", store=store, engine=engine)   # begins and follows runs
-    await WorkerService(store, engine, {"support@2": agent}).run()       # drives them
+    client = RunClient(agent, "support@2", store=store, engine=engine)   # starts and follows runs
+    await WorkerService(store, engine, {"support@2": agent}).run()       # executes them
 """
 
 from sidestream.lazy import lazy_names

@@ -1,4 +1,4 @@
-"""How runs begin: the only code that writes the first record of a run."""
+"""Starts runs. No other module writes the first record of a run."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -26,22 +26,22 @@ from sidestream.tools.approvals import Decision
 
 
 class Begun(Struct, frozen=True, kw_only=True):
-    """A run whose beginning is in the log."""
+    """A run whose first record is in the log."""
 
     id: str
     start: int
-    """Sequence number of the record with which it began."""
+    """Sequence number of its first record."""
     position: int
     """Sequence number of the last record."""
     is_live: bool
-    """False if nothing is left to execute."""
+    """Whether anything is left to execute."""
 
 
 class Beginning:
-    """The beginning of a run: its conversation, and what the log says of the run before it is executed.
+    """A run that is being started, with its conversation and its first records.
 
-    `call` are settings that are not stored with the job. With `is_offered`, the worker of this process executes the
-    run; without, `record` writes the beginning for any worker. A new conversation has `messages` as its history.
+    `call` holds settings that are not stored with the job. With `is_offered`, this process's worker executes the run;
+    otherwise `record` leaves it to any worker. `messages` become the history of a new conversation.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Beginning:
         self.after = 0
         """Sequence number of the last record before the run."""
         self.at: float | None = None
-        """When a worker executes the run, in seconds since 1970; None means at once."""
+        """Time at which a worker executes the run, in seconds since 1970. None means at once."""
         self._run: Run[Any] | None = None
         self._is_offered = is_offered
         self._errors: StreamErrors = errors
@@ -71,22 +71,22 @@ class Beginning:
 
     @property
     def run(self) -> Run[Any] | None:
-        """The run, once it was started or resumed here."""
+        """The run, or None until it is started or resumed."""
         return self._run
 
     async def load(self) -> None:
-        """Read the conversation."""
+        """Load the conversation from the store."""
         await self.chat.load()
         self.after = self.chat.head
 
     def start(self, prompt: Prompt, *, at: float | None = None) -> Run[Any]:
-        """Start a turn; `at` is when a worker executes it. Raises what `Chat.stream` raises."""
+        """Start a turn that a worker executes at the time `at`. Raises the errors of `Chat.stream`."""
         self._note(at)
         self._run = self.chat.stream(prompt, output_type=self.job.output, errors=self._errors, **self._settings())
         return self._run
 
     def resume(self, decisions: Iterable[Decision]) -> Run[Any]:
-        """Resume the last turn after decisions. Raises what `Chat.resume_stream` raises."""
+        """Resume the last turn with decisions. Raises the errors of `Chat.resume_stream`."""
         self._note(None)
         self._run = self.chat.resume_stream(
             decisions, output_type=self.job.output, errors=self._errors, **self._settings()
@@ -94,7 +94,7 @@ class Beginning:
         return self._run
 
     async def record(self) -> Begun:
-        """Record how the run begins, and leave it to a worker. Raises StoreError."""
+        """Write the run's first records and leave the rest to a worker. Raises StoreError if the write fails."""
         assert self._run is not None
         await self._run.begin()
         if self.chat.store_error is not None:
@@ -105,7 +105,7 @@ class Beginning:
         return Begun(id=started.run, start=started.seq, position=rows[-1].seq, is_live=is_live)
 
     def _note(self, at: float | None) -> None:
-        """Say in the first record of the run what its job is, and which process executes it, if that is this one."""
+        """Put the job into the run's first record, and this process's name if it executes the run."""
         self.at = at
         self.chat.run_details = driven_details(self.job) if self._is_offered else _queued_details(self.job, at)
 
@@ -114,16 +114,16 @@ class Beginning:
 
 
 async def begin_again(store: Store, run: RunSummary) -> int:
-    """Record that an abandoned, stopped or failed run continues; return the sequence number of the last record.
+    """Record that an abandoned, stopped or failed run continues, and return the last record's sequence number.
 
-    Raises ConfigurationError if it cannot be continued, ConflictError if a worker executes it.
+    Raises ConfigurationError if the run cannot be continued, ConflictError if a worker is executing it.
     """
     if run.status == "complete":
-        raise ConfigurationError("the run is complete: there is nothing to resume")
+        raise ConfigurationError("the run is complete; there is nothing to resume")
     if run.status == "waiting":
-        raise ConfigurationError("the run waits for a decision: `sidestream logs resume` prompts for it")
+        raise ConfigurationError("the run waits for a decision; decide it with `sidestream logs resume`")
     if run.job is None:
-        raise ConfigurationError("the log does not say how to continue it: use `sidestream logs resume`")
+        raise ConfigurationError("the run's log holds no job to continue it with; use `sidestream logs resume`")
     if run.status == "unfinished":
         return run.position
     rows = await store.read(run.conversation)
@@ -135,7 +135,7 @@ async def begin_again(store: Store, run: RunSummary) -> int:
 
 
 def empty_run(agent: Agent[Any], job: Job) -> list[Body]:
-    """Return the records of a run that answers nothing."""
+    """Return the records of a run without output."""
     return [
         RunStarted(f"{agent.model.provider}:{agent.model.name}", details=job.as_details()),
         Segment("stream-start", (StreamStart(()),)),

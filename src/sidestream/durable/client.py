@@ -1,4 +1,4 @@
-"""Runs for workers: begun here, executed by a worker, followed by any process."""
+"""A client that starts runs for workers to execute and follows them from any process."""
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
@@ -22,10 +22,10 @@ from sidestream.tools.approvals import Decision, PendingApproval
 
 
 class RunClient:
-    """Begins runs of one agent that workers drive, and follows them.
+    """A client that starts runs of one agent for workers to execute, and follows them.
 
-    `name` is the agent's name at the workers: `sidestream worker --agent support@2=shop:agent`. The agent is needed
-    here too, for what the log must say of a run before anybody drives it; it sends no requests.
+    `name` is the name that the workers give the agent: `sidestream worker --agent support@2=shop:agent`. The client
+    needs the agent only to write a run's first records; it sends no requests to the model.
 
     ```python
     store = open_store("talks.db")
@@ -44,10 +44,10 @@ class RunClient:
         self._control = RunControl(self._store, engine)
 
     async def start(self, conversation: str, prompt: Prompt, *, at: float | None = None) -> str:
-        """Begins a turn; returns the id of its run once the log and the engine have it. A worker drives it.
+        """Start a turn for a worker to execute, and return its run id once it is recorded and enqueued.
 
-        With `at`, in seconds since 1970, not before that time. Raises ConfigurationError while the last turn is in
-        progress or waits.
+        With `at`, in seconds since 1970, the turn does not run before that time. Raises ConfigurationError if the last
+        turn is in progress or waits for a decision.
         """
         async with self._dispatcher.reserved(self._agent, conversation, Job(agent=self._name), at=at) as run:
             await run.beginning.load()
@@ -55,13 +55,13 @@ class RunClient:
             return (await self._dispatcher.dispatch(run)).id
 
     async def approvals(self, conversation: str) -> tuple[PendingApproval, ...]:
-        """Return what waits for a decision in a conversation."""
+        """Return the pending approvals of a conversation."""
         chat = Chat(self._agent, store=self._store, id=conversation)
         await chat.load()
         return chat.approvals
 
     async def decide(self, conversation: str, decisions: Iterable[Decision]) -> None:
-        """Record decisions on pending approvals, and wake the run. Raises ApprovalError."""
+        """Record decisions on pending approvals and wake the run. Raises ApprovalError if they do not match."""
         job = job_of(last_start(await self._store.read(conversation))) or Job(agent=self._name)
         async with self._dispatcher.reserved(self._agent, conversation, job) as run:
             await run.beginning.load()
@@ -69,13 +69,14 @@ class RunClient:
             await self._dispatcher.dispatch(run)
 
     async def steer(self, conversation: str, message: Prompt) -> None:
-        """Pass a message to the run in progress, whichever worker has it. Raises SteerError if there is none."""
+        """Send a message to the run in progress, whichever worker executes it. Raises SteerError if there is no run."""
         await self._control.send(conversation, user_message(message))
 
     async def follow(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
-        """Yield the records of a conversation after a number, as they are written, until no run is in progress there.
+        """Yield the records after sequence number `after` as they are written, until no run is in progress.
 
-        With `load`, records have the bytes of their files; without, the addresses of the blobs.
+        With `load`, records contain the bytes of their files; otherwise they contain blob URLs. Raises
+        ConfigurationError if the conversation does not exist.
         """
         if not await self._store.read(conversation):
             raise ConfigurationError(f"there is no conversation {conversation!r}")
@@ -84,5 +85,5 @@ class RunClient:
                 yield record
 
     async def stop(self, conversation: str) -> bool:
-        """End the run of a conversation, whichever worker has it; return False if none is in progress."""
+        """Stop the run of a conversation, whichever worker executes it, and return whether one was in progress."""
         return await self._control.stop(conversation)

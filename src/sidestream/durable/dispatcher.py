@@ -1,7 +1,7 @@
-"""One way to execute a run: this process records its beginning, and the engine has a worker execute it.
+"""Dispatches runs: this process writes a run's first records, and a worker executes it.
 
-The worker of this process, if it has one, gets a run that was begun here without the engine's queue. It runs under a
-claim of the engine all the same, so that another worker continues it if this process dies.
+If this process has a worker, that worker gets the run without the engine's queue. The run still has an engine claim, so
+another worker continues it if this process dies.
 """
 
 import asyncio
@@ -28,75 +28,75 @@ from sidestream.store.log.writer import LogDetail
 from sidestream.store.protocol import SharedStore
 
 CLOSING_S = 5.0
-"""How long runs have to be handed off when a dispatcher closes."""
+"""Seconds to hand off runs when a dispatcher closes."""
 
 
 class DispatchedRun:
-    """A run that this process begins, until a queue has it, or the worker of this process has released it."""
+    """A run that this process starts, until it is enqueued or this process's worker has released it."""
 
     def __init__(self, beginning: Beginning, claim: RunClaim | None) -> None:
         self.beginning = beginning
         self.claim = claim
-        """Claim of the worker of this process. None means that the run is enqueued."""
+        """Claim of this process's worker. None means that the run is enqueued."""
         self.error: SidestreamError | None = None
-        """Why the worker of this process did not finish it."""
+        """Error because of which this process's worker did not finish the run."""
         self.task: asyncio.Task[None] | None = None
         self.start: int | None = None
-        """Sequence number of the record with which it began, once the log has it."""
+        """Sequence number of the run's first record, once it is in the log."""
         self.begun = asyncio.Event()
-        """Set once the log has the run's beginning, or the run could not begin."""
+        """Set once the run's first record is in the log, or the run could not start."""
 
     @property
     def chat(self) -> Chat[Any]:
-        """The chat of the run."""
+        """The run's chat."""
         return self.beginning.chat
 
     @property
     def job(self) -> Job:
-        """The job of the run."""
+        """The run's job."""
         return self.beginning.job
 
     @property
     def run(self) -> Run[Any] | None:
-        """The run, once it is made."""
+        """The run, or None until it is created."""
         return self.beginning.run
 
     @property
     def store_error(self) -> StoreError | None:
-        """Why the run is not recorded, if so."""
+        """The store error because of which the run is not recorded, if any."""
         return self.chat.store_error
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has finished, or waits: its claim is about to be released."""
+        """Whether the run has finished or waits, so that its claim is about to be released."""
         return self.run is not None and is_over(self.run)
 
     @property
     def run_id(self) -> str | None:
-        """The id of the run, once it is made."""
+        """The run's id, or None until the run is created."""
         return self.run.turn.state.run_id if self.run is not None else None
 
     @property
     def cost(self) -> float:
-        """Cost of the run so far, in US dollars, as far as prices are known."""
+        """Known cost of the run so far, in US dollars."""
         return (self.run.turn.state.usage.cost or 0.0) if self.run is not None else 0.0
 
     async def take(self) -> None:
-        """Claim the conversation for the worker of this process. Raises ConflictError if another worker has it."""
+        """Claim the conversation for this process's worker. Raises ConflictError if another worker holds it."""
         if self.claim is not None and self.chat.head:
             await self.claim.take(self.chat.head)
 
     def note_start(self, seq: int) -> None:
-        """Note that the log has the record with which the run began."""
+        """Note the sequence number of the run's first record."""
         self.start = seq
         self.begun.set()
 
 
 class Dispatcher:
-    """Begins runs, and has them executed: by `worker`, the worker of this process, or by any, with `enqueue`.
+    """Starts runs and has them executed by this process's `worker`, or by any worker through `enqueue`.
 
-    With `is_worker`, runs that begin here are executed here. Without, only those are whose settings are not stored, if
-    the engine gives this process `claims`. `ended` is called with each run that no longer belongs to this process.
+    With `is_worker`, this process executes the runs that it starts. Otherwise it executes only runs whose settings are
+    not stored, and only if the engine gives it `claims`. `ended` is called with each run that leaves this process.
     """
 
     def __init__(
@@ -123,17 +123,17 @@ class Dispatcher:
         self._ended = ended
         self._runs: dict[str, DispatchedRun] = {}
         self._blocked: set[str] = set()
-        """Conversations in which no run may begin now."""
+        """Conversations in which runs may not start at the moment."""
         self._is_closing = False
 
     @property
     def runs(self) -> Mapping[str, DispatchedRun]:
-        """Runs that begin or are executed here, by conversation id."""
+        """Runs being started or executed in this process, by conversation id."""
         return self._runs
 
     @contextmanager
     def blocked(self, conversations: Collection[str]) -> Generator[None]:
-        """Let no run begin in these conversations until the block ends."""
+        """Prevent runs from starting in these conversations until the block ends."""
         self._blocked |= set(conversations)
         try:
             yield
@@ -152,9 +152,10 @@ class Dispatcher:
         at: float | None = None,
         is_new: bool = False,
     ) -> AsyncGenerator[DispatchedRun]:
-        """Reserve a conversation for a run, until `dispatch` has its beginning, or the block ends.
+        """Reserve a conversation for a run until `dispatch` takes it or the block ends.
 
-        `is_new` means that the conversation cannot exist yet. Raises ConflictError if a run is in progress here.
+        `is_new` means that the conversation cannot exist yet. Raises ConflictError if this process has a run in
+        progress there.
         """
         claim = self._claim(conversation, job, call, at)
         while (last := self._runs.get(conversation)) is not None and last.is_over and last.task is not None:
@@ -185,7 +186,10 @@ class Dispatcher:
                 self._release(dispatched)
 
     async def dispatch(self, dispatched: DispatchedRun) -> Begun:
-        """Have a run executed that was started or resumed; return once the log has its beginning. Raises StoreError."""
+        """Have a started or resumed run executed, and return once its first record is in the log.
+
+        Raises StoreError if the record cannot be written.
+        """
         beginning = dispatched.beginning
         if dispatched.claim is None:
             begun = await beginning.record()
@@ -202,12 +206,15 @@ class Dispatcher:
         return Begun(id=dispatched.run_id or "", start=start, position=start, is_live=True)
 
     async def begun(self, conversation: str) -> None:
-        """Wait for a run that is about to begin here: a request to stop it may overtake the one that starts it."""
+        """Wait until a run that this process is starting is in the log.
+
+        A request to stop a run may overtake the request that starts it.
+        """
         if (dispatched := self._runs.get(conversation)) is not None:
             await dispatched.begun.wait()
 
     async def aclose(self) -> None:
-        """Hand the runs of this process off to other workers."""
+        """Hand off this process's runs to other workers."""
         self._is_closing = True
         if self._worker is not None:
             await self._worker.drain()
@@ -219,7 +226,7 @@ class Dispatcher:
             await asyncio.wait(tasks)
 
     def _claim(self, conversation: str, job: Job, call: CallSettings | None, at: float | None) -> RunClaim | None:
-        """Return the claim with which this process executes a run; None if the run is enqueued."""
+        """Return the claim with which this process executes a run, or None if the run is enqueued."""
         is_stored = job.is_resumable and not call
         if is_stored and (not self._is_worker or (at is not None and at > time.time())):
             return None

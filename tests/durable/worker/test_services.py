@@ -275,7 +275,7 @@ async def test_worker_on_newer_store_version_is_unhealthy(tmp_path: Path):
 
 
 async def test_lasting_failure_and_recovery_are_reported_once(caplog: pytest.LogCaptureFixture):
-    outage = Outage("tasks cannot be claimed")
+    outage = Outage("cannot claim tasks")
     outage.worked()
     for _ in range(2):
         for _ in range(100):
@@ -283,8 +283,8 @@ async def test_lasting_failure_and_recovery_are_reported_once(caplog: pytest.Log
         outage.worked()
         outage.worked()
     said = [record.getMessage() for record in caplog.records]
-    assert said[1::2] == ["no longer: tasks cannot be claimed"] * 2
-    assert [line.startswith("tasks cannot be claimed: no route") for line in said[::2]] == [True, True]
+    assert said[1::2] == ["recovered: cannot claim tasks"] * 2
+    assert [line.startswith("cannot claim tasks: no route") for line in said[::2]] == [True, True]
     assert "hunter2" not in caplog.text
 
 

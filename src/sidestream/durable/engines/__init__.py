@@ -1,1 +1,1 @@
-"""Engines decide who executes a run and when: their protocol, how one is opened, and the two of this package."""
+"""Engines, which decide which worker executes a run and when: their protocol, `open_engine`, and two engines."""

@@ -11,18 +11,22 @@ from sidestream.store.wrapped import shared
 from sidestream.text.redaction import Secret, redact_url
 
 GROUP = "sidestream.engines"
-"""The entry point group of other engines, by URL scheme."""
+"""Entry point group of third-party engines, by URL scheme."""
 
 EngineFactory = Callable[[SharedStore, str, float | None], Engine]
-"""Returns the engine at a URL, for the runs of a store. The last argument is the lease; None means the engine's own."""
+"""Function that opens the engine at a URL for the runs of a store.
+
+The last argument is the lease in seconds; None means the engine's default.
+"""
 
 
 def open_engine(where: str, store: Store, *, lease_s: float | None = None) -> Engine:
-    """Open the engine for the runs of a store: `embedded`, `temporal://host:port/namespace`, or the URL of an engine
-    that a package offers under the entry point `sidestream.engines`.
+    """Open the engine for the runs of a store.
 
-    `lease_s` is the time after which an unresponsive worker loses its runs. Raises MissingExtraError if the engine's
-    library is not installed, ConfigurationError if the engine is unknown or the store cannot be shared.
+    `where` is `embedded`, `temporal://host:port/namespace`, or the URL of an engine that a package registers under the
+    entry point group `sidestream.engines`. `lease_s` is the time after which an unresponsive worker loses its runs.
+    Raises MissingExtraError if the engine's library is not installed, ConfigurationError if the engine is unknown or
+    the store cannot be shared.
     """
     where = Secret(where)  # It may hold a password, which a traceback with locals would show.
     if where == "embedded":
@@ -33,7 +37,7 @@ def open_engine(where: str, store: Store, *, lease_s: float | None = None) -> En
 
 
 def _factory(where: str) -> EngineFactory:
-    """Return what opens the engine with this URL's scheme."""
+    """Return the factory for this URL's scheme."""
     scheme, separator, _ = where.partition("://")
     if separator and scheme == "temporal":
         return _temporal
@@ -49,5 +53,5 @@ def _temporal(store: SharedStore, url: str, lease_s: float | None) -> Engine:
     try:
         engine = import_module("sidestream.durable.engines.temporal").TemporalEngine
     except ModuleNotFoundError as error:
-        raise MissingExtraError("temporal", "The engine temporal") from error
+        raise MissingExtraError("temporal", "The Temporal engine") from error
     return engine(store, url) if lease_s is None else engine(store, url, lease_s=lease_s)

@@ -1,4 +1,4 @@
-"""The port of engines: who drives a conversation, and when."""
+"""The engine protocol. An engine decides which worker executes a conversation's run, and when."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -9,11 +9,11 @@ from msgspec import Struct
 from sidestream.errors import SidestreamError
 
 MODELS = "models"
-"""The queue of runs whose agent is a model string: any worker that allows models can drive them."""
+"""Queue of runs whose agent is a model string. Any worker that allows models can execute them."""
 
 
 class EngineError(SidestreamError):
-    """The engine does not answer, or refuses a request; `retryable` if it may answer in a moment."""
+    """The engine does not respond or rejects a request. `retryable` means that it may respond later."""
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
@@ -21,137 +21,137 @@ class EngineError(SidestreamError):
 
 
 class LeaseLostError(SidestreamError):
-    """The engine has given the run to another worker, or ended it: this one must stop."""
+    """The engine has assigned the run to another worker or ended it, so this worker must stop."""
 
 
 class TaskHeldError(SidestreamError):
-    """Another worker drives the conversation."""
+    """Another worker holds the claim on the conversation."""
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """Drive the last turn of a conversation until it waits or ends."""
+    """A request to execute the last turn of a conversation until it waits or finishes."""
 
     conversation: str
     position: int
-    """The number of the last record, when it was enqueued. The same conversation and position are the same task."""
+    """Sequence number of the last record when it was enqueued. With the conversation it identifies the task."""
     queue: str = MODELS
-    """Which workers can drive it: the name of an agent, with its version, or `MODELS`."""
+    """Queue of the workers that can execute it: an agent's name with its version, or `MODELS`."""
     at: float | None = None
-    """Not before this time, in seconds since 1970."""
+    """Earliest start, in seconds since 1970. None means at once."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """How far a conversation was driven. Never parts: those are in the log."""
+    """How far a worker executed a conversation's run. The output itself is only in the log."""
 
     position: int
-    """The number of the last record."""
+    """Sequence number of the last record."""
     is_waiting: bool = False
-    """True if it waits for a person; `Engine.wake` continues it."""
+    """Whether it waits for a decision. `Engine.wake` continues it."""
     until: float | None = None
-    """When it is driven again although nobody has woken it, in seconds since 1970."""
+    """Time at which it continues without being woken, in seconds since 1970. None means never."""
     is_handed_over: bool = False
-    """True if the worker stops: another one drives the rest, at once."""
+    """Whether the worker stopped, so that another one executes the rest at once."""
 
 
 class Claim(Protocol):
-    """The right to drive a conversation, until its lease ends."""
+    """The right to execute a conversation's run until the lease expires."""
 
     @property
     def task(self) -> Task:
-        """What is to be driven."""
+        """The task to execute."""
         ...
 
     @property
     def token(self) -> str:
-        """Greater, as a text, than the token of every earlier claim on this conversation, by any engine."""
+        """Token of this claim. As a string, it is greater than that of every earlier claim on the conversation."""
         ...
 
     @property
     def is_takeover(self) -> bool:
-        """True if another worker had this task before, and did not report how far it came."""
+        """Whether an earlier worker had this task and did not report how far it came."""
         ...
 
     @property
     def lease_s(self) -> float:
-        """How long the claim holds without a heartbeat."""
+        """Seconds that the claim is valid without a heartbeat."""
         ...
 
     async def heartbeat(self) -> None:
-        """Renews the lease. Raises LeaseLostError."""
+        """Renew the lease. Raises LeaseLostError if the claim is lost."""
         ...
 
 
 class OwnClaim(Claim, Protocol):
-    """A claim of the process that has begun the run, and that releases it."""
+    """A claim held by the process that started the run, which also releases it."""
 
     @property
     def ended_at(self) -> int | None:
-        """Sequence number of the last record, if this process has written that the run has ended, or waits."""
+        """Sequence number of the last record, or None until this process has written that the run ended or waits."""
         ...
 
     async def release(self, outcome: Outcome | None) -> None:
-        """End the claim. Without an outcome, another worker executes the rest."""
+        """Release the claim. Without an outcome, another worker executes the rest."""
         ...
 
 
 Drive = Callable[[Claim], Awaitable[Outcome]]
-"""Drives a conversation. What it raises is a failure of this worker: the engine gives the task to another."""
+"""Function that executes the claimed task. If it raises, the engine assigns the task to another worker."""
 
 
 class EngineStats(Struct, frozen=True, kw_only=True):
-    """How an engine does."""
+    """Engine statistics."""
 
     queued: int
-    """Tasks that are due, and that nobody drives."""
+    """Tasks that are due but have no worker yet."""
     running: int
     waiting: int
-    """Tasks that wait to be woken, or for their time."""
+    """Tasks that wait to be woken, or for their start time."""
     oldest_queued_s: float = 0.0
     oldest_lease_s: float = 0.0
-    """Since the oldest heartbeat of a task that is driven."""
+    """Seconds since the oldest heartbeat of a running task."""
     takeovers: int = 0
-    """How often tasks that are not over were taken from a worker that was silent."""
+    """Failovers of unfinished tasks from unresponsive workers."""
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """Gives each task to one worker at a time; one that is silent for longer than its lease loses it to another.
+    """Assigns each task to one worker at a time, and to another if that worker is unresponsive for its lease.
 
-    Raises EngineError if it cannot be reached. `work` reconnects instead.
+    Methods raise EngineError if the engine cannot be reached, except `work`, which reconnects.
     """
 
     async def enqueue(self, task: Task) -> None:
-        """There is something to drive. Does nothing if the engine has this task already.
+        """Enqueue a task. Does nothing if the engine already has it.
 
-        A task for the same conversation at a later position takes the place of one that waits.
+        A task for the same conversation at a later position replaces one that waits.
         """
         ...
 
     async def wake(self, conversation: str, position: int) -> None:
-        """A conversation that waits at this position is driven on. Not lost if it is only about to wait.
+        """Continue a conversation that waits at this position, or is about to.
 
         Does nothing if it does not wait there.
         """
         ...
 
     async def cancel(self, conversation: str) -> None:
-        """Nothing of the conversation is driven any more: what is queued or waits is removed, a claim is lost."""
+        """Remove a conversation's queued and waiting tasks, and revoke the claim on a running one."""
         ...
 
     async def work(
         self, drive: Drive, *, queues: Collection[str], slots: int, stopping: asyncio.Event | None = None
     ) -> None:
-        """Drives tasks of these queues, at most `slots` at once, until it is cancelled. Tasks in progress are cancelled
-        with it, and their claims released at once where the engine can.
+        """Execute tasks of these queues, at most `slots` at once, until cancelled.
 
-        Once `stopping` is set, nothing more is claimed; it returns when the tasks in progress have ended.
+        Cancelling it also cancels the tasks in progress and, if the engine can, releases their claims at once. Once
+        `stopping` is set, it claims no more tasks and returns when those in progress have ended.
         """
         ...
 
     async def stats(self) -> EngineStats:
-        """How many tasks there are."""
+        """Return the engine's statistics."""
         ...
 
     async def aclose(self) -> None:
-        """Closes the connections of the engine. Its tasks stay."""
+        """Close the engine's connections. Its tasks remain."""
         ...

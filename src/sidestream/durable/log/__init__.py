@@ -1,4 +1,4 @@
-"""What durable runs keep in the log: control messages, jobs, deadlines, leases, fences.
+"""The durable state of runs: control messages, jobs, deadlines, leases and fences.
 
-May import `store` and what is below it; knows no engine and no worker.
+May import `store` and the layers below it, but neither engines nor workers.
 """

@@ -1,4 +1,4 @@
-"""Deadlines of approvals: until when a turn waits for a person, and what happens then."""
+"""Approval deadlines, and the decisions made when they pass."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -7,13 +7,16 @@ from sidestream.store.records import ApprovalAsked, Row, ToolSuspended, unpack
 from sidestream.tools.approvals import Decision, PendingApproval
 
 OnExpiry = Literal["deny", "wait", "stop"]
-"""What happens to calls that nobody decided on in time: they are denied and the run continues, they wait on, although
-they can only be denied then, or the run is stopped."""
+"""Action for calls whose approval has timed out.
+
+`deny` denies them and continues the run, `wait` keeps waiting although they can only be denied by then, and `stop`
+stops the run.
+"""
 NOBODY_DECIDED = "nobody decided in time"
 
 
 def asked_at(rows: Iterable[Row]) -> Mapping[str, float]:
-    """Approval id → when it was requested, in seconds since 1970."""
+    """Return when each approval was requested, in seconds since 1970, by approval id."""
     found: dict[str, float] = {}
     for row in rows:
         if row.kind in ("approval-asked", "tool-suspended"):
@@ -28,10 +31,10 @@ def asked_at(rows: Iterable[Row]) -> Mapping[str, float]:
 
 
 def expires_at(rows: Iterable[Row], pending: Sequence[PendingApproval], approval_s: float | None) -> float | None:
-    """When the last of the pending approvals expires, in seconds since 1970; None if they do not.
+    """Return when the last of the pending approvals expires, in seconds since 1970, or None if they do not expire.
 
-    Results of calls that somebody else runs are never late, and all pending calls are decided together: one of those
-    among them keeps all waiting.
+    All pending calls are decided together, and the results of external calls are never late. A single external call
+    therefore keeps all of them from expiring.
     """
     if approval_s is None or not pending or any(entry.is_external for entry in pending):
         return None
@@ -41,5 +44,5 @@ def expires_at(rows: Iterable[Row], pending: Sequence[PendingApproval], approval
 
 
 def denials(pending: Sequence[PendingApproval]) -> list[Decision]:
-    """The decisions on calls that nobody decided on in time."""
+    """Return the decisions that deny calls whose approval has timed out."""
     return [entry.deny(NOBODY_DECIDED) for entry in pending]

@@ -1,4 +1,4 @@
-"""A store as the holder of a claim uses it: every append carries the token, and outlasts a short failure."""
+"""A store for the holder of a claim. Every append carries the claim's token and is retried after a short failure."""
 
 import asyncio
 import time
@@ -10,28 +10,28 @@ from sidestream.store.wrapped import WrappedStore
 from sidestream.text.redaction import redact
 
 RETRY_DELAYS_S = (0.05, 0.1, 0.2, 0.5)
-"""Before each new attempt to append; the last one repeats."""
+"""Seconds before each retry of an append; the last one repeats."""
 
 _log = get_logger(__name__)
 
 
 class FencedStore(WrappedStore):
-    """The store for one claim. A later claim, whose token is greater, ends its writing.
+    """A store for one claim, whose writes fail once a newer claim exists.
 
-    With `patience_s`, an append that fails is retried for so long. After that the claim counts as lost: a run that is
-    not recorded must not continue, since another worker would do the same again.
+    With `patience_s`, a failed append is retried for that many seconds. Then the claim counts as lost: an unrecorded
+    run must not continue, since another worker would repeat its work.
     """
 
     def __init__(self, inner: Store, token: str, *, patience_s: float | None = None) -> None:
         super().__init__(inner)
         self.token = token
-        """Empty before there is a claim."""
+        """Token of the claim, or empty before the conversation is claimed."""
         self.failure: StoreError | None = None
-        """Why the store failed for longer than that."""
+        """Store error that outlasted `patience_s`."""
         self._patience_s = patience_s
 
     async def write(self, append: Append) -> None:
-        """Append rows. Raises FencedError once a later claim is known, or the store has failed for too long."""
+        """Append rows. Raises FencedError if a newer claim exists or the store has failed for too long."""
         began_s, attempts = time.monotonic(), 0
         append = append._replace(token=append.token or self.token or None)
         conversation = append.conversation
@@ -42,7 +42,7 @@ class FencedStore(WrappedStore):
             except NewerSchemaError:
                 raise
             except ConflictError:
-                # An attempt that failed may have been committed before its response was lost.
+                # A failed attempt may have been committed before its response was lost.
                 if attempts and await self.read(conversation, append.after) == list(append.rows):
                     return
                 raise
@@ -53,6 +53,6 @@ class FencedStore(WrappedStore):
                     self.failure = error
                     raise FencedError(conversation) from error
                 if not attempts:
-                    _log.warning("conversation %s: append is retried: %s", conversation, redact(str(error)))
+                    _log.warning("conversation %s: append failed, retrying: %s", conversation, redact(str(error)))
             await asyncio.sleep(RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S) - 1)])
             attempts += 1

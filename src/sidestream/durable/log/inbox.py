@@ -1,4 +1,4 @@
-"""Messages for the worker that drives a conversation, whichever it is: steer the run, stop it, or withdraw a grant."""
+"""Control messages for a conversation's worker: steer the run, stop it, or revoke a remembered approval."""
 
 from collections.abc import Collection
 from typing import Literal, cast
@@ -12,34 +12,34 @@ Kind = Literal["steer", "stop", "withdraw"]
 
 
 class Post(Struct, frozen=True, kw_only=True):
-    """A message that no worker has taken yet."""
+    """A control message that no worker has taken yet."""
 
     id: int
     conversation: str
     kind: Kind
     message: ChatMessage | None = None
-    """What the run is steered with."""
+    """Message to steer the run with."""
     grant: str = ""
-    """The id of the grant that is withdrawn."""
+    """Id of the remembered approval to revoke."""
 
 
 async def post_steer(store: SharedStore, conversation: str, message: ChatMessage) -> None:
-    """The run of the conversation gets this message, once its worker has seen the post."""
+    """Ask the conversation's worker to pass this message to the run."""
     await store.post(conversation, "steer", messages_to_json([message]).encode())
 
 
 async def post_stop(store: SharedStore, conversation: str) -> None:
-    """The run of the conversation is stopped by its worker."""
+    """Ask the conversation's worker to stop the run."""
     await store.post(conversation, "stop", b"")
 
 
 async def post_withdrawal(store: SharedStore, conversation: str, grant: str) -> None:
-    """The run of the conversation loses this grant, once its worker has seen the post."""
+    """Ask the conversation's worker to revoke a remembered approval."""
     await store.post(conversation, "withdraw", grant.encode())
 
 
 async def posts_for(store: SharedStore, conversations: Collection[str]) -> list[Post]:
-    """Return the posts for these conversations, oldest first."""
+    """Return the control messages for these conversations, oldest first."""
     return [
         Post(
             id=id,

@@ -1,4 +1,4 @@
-"""What a run was started with: kept in the log, so that another process can resume it."""
+"""Jobs: the settings a run was started with, kept in the log so that another process can resume it."""
 
 import os
 import platform
@@ -17,53 +17,53 @@ from sidestream.tools.server_side import INDEX, TOOLS, FileSearch, RemoteMCP, Se
 from sidestream.tools.tool import ExternalTool
 
 MAX_ATTEMPTS = 5
-"""How often a run is begun before it counts as failed: one that kills its process must not do so for ever."""
+"""Attempts before a run counts as failed, so that a run that kills its process is not retried indefinitely."""
 
 
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run needs besides its conversation. No secrets: it is stored."""
+    """The settings that a run needs besides its conversation. Must not hold secrets, since it is stored."""
 
     agent: str
-    """An agent's name, or a model string."""
+    """Name of an agent, or a model string."""
     api: str = "chat"
-    """Which API it came by."""
+    """API through which the run was requested."""
     system: str | None = None
     """Instructions after the agent's own."""
     settings: JsonObject = {}
     """Portable settings: `temperature`, `thinking` and so on."""
     tools: tuple[str | JsonObject, ...] | None = None
-    """Server-side tools in place of the agent's: a name, or an object with `name` and the tool's own fields."""
+    """Server-side tools that replace the agent's: names, or objects with `name` and the tool's own fields."""
     adds_tools: bool = False
-    """True: `tools` come beside the agent's, in place of those of the same kind."""
+    """Whether `tools` extend the agent's tools, replacing only those of the same kind."""
     functions: tuple[JsonObject, ...] = ()
-    """Functions that the client runs, beside the agent's own tools: the fields of an `ExternalTool`."""
+    """Functions that the client runs, in addition to the agent's tools, as fields of `ExternalTool`."""
     allowed: tuple[str, ...] | None = None
-    """The only tools that the model may use: names of functions, keys of server-side tools, labels of MCP servers."""
+    """Tools that the model may use: function names, server-side tool keys, MCP server labels. None means all."""
     output: JsonObject | None = None
-    """The JSON schema that the answer must have."""
+    """JSON schema of the answer."""
     limits: JsonObject = {}
-    """Limits that differ from the agent's."""
+    """Limits that override the agent's."""
     details: JsonObject = {}
-    """What the API wants to remember."""
+    """Values that the API stores for itself."""
     attempt: int = 1
-    """How often it was tried at the same place. 0: it was begun, and has yet to be driven. See `next_attempt`."""
+    """Attempts at the same position. 0 means that no worker has executed it yet. See `next_attempt`."""
     has_expired: bool = False
-    """True if it was resumed because nobody decided in time."""
+    """Whether it was resumed because its approvals timed out."""
     at: float | None = None
-    """When it is to be driven, in seconds since 1970; None: at once."""
+    """Time at which to execute it, in seconds since 1970. None means at once."""
     is_resumable: bool = True
-    """False if it held something that is not stored, such as a token: after a restart it counts as failed."""
+    """Whether another process can resume it. False if it held a value that is not stored, such as a token."""
 
     def as_details(self) -> JsonObject:
-        """As the log keeps it."""
+        """Convert the job to the form stored in the log."""
         return {"job": msgspec.to_builtins(self)}
 
     def is_continued_by(self, later: "Job | None") -> bool:
-        """True if the later one is the same request, driven for the first time, or again after an interruption."""
+        """Return whether `later` is the same request, executed for the first time or after an interruption."""
         return later is not None and (later.attempt > 1 or (later.attempt == 1 and self.attempt == 0))
 
     def call_settings(self, agent: Agent[Any]) -> CallSettings:
-        """The settings of the call. Raises ConfigurationError for invalid ones."""
+        """Return the call settings for the agent. Raises ConfigurationError if the job's settings are invalid."""
         call: dict[str, Any] = dict(self.settings)
         if unknown := call.keys() - set(ModelSettings.__struct_fields__):
             raise ConfigurationError(f"unknown settings: {', '.join(sorted(unknown))}")
@@ -72,7 +72,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.tools is not None or self.allowed is not None:
             call["server_side_tools"] = [tool for tool in self._hosted(agent) if self._allows(tool.key, tool)]
             if self.adds_tools and self.allowed is None and agent.options is not None:
-                call["options"] = agent.options  # Those that the agent's options switch on stay, too.
+                call["options"] = agent.options  # Keep the tools that the agent's options switch on.
         if self.functions or self.allowed is not None:
             functions = [msgspec.convert(fields, ExternalTool) for fields in self.functions]
             call["tools"] = [
@@ -100,17 +100,20 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def worker_name() -> str:
-    """How this process is called in logs and lists."""
+    """Return the name of this process in logs and lists."""
     return f"{platform.node()}:{os.getpid()}"
 
 
 def driven_details(job: Job) -> JsonObject:
-    """As the log keeps the job of a run that this process drives."""
+    """Convert the job of a run that this process executes to the form stored in the log."""
     return {**job.as_details(), "worker": worker_name()}
 
 
 def job_in(details: JsonObject) -> Job | None:
-    """The job that the first record of a run holds; None if the run was not a server's, or of a newer one."""
+    """Return the job in the details of a run's first record.
+
+    None means that the run has no job, or one written by a newer version.
+    """
     try:
         return msgspec.convert(details["job"], Job)
     except (KeyError, msgspec.ValidationError):
@@ -123,14 +126,14 @@ def _tool(given: str | JsonObject) -> ServerSideTool:
     fields = dict(given)
     kind = TOOLS.get(str(fields.pop("name", "")))
     if kind is None:
-        raise ConfigurationError(f"no server-side tool is called {given.get('name')!r}")
+        raise ConfigurationError(f"unknown server-side tool {given.get('name')!r}")
     try:
         tool = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{given['name']}: {error}") from None
-    # A request must not choose folders of the server, or whether its code is isolated. Whether it may search the index
-    # of this machine was decided when the job was made.
+    # A request must not choose server folders, or whether its code is isolated. Whether it may search this machine's
+    # index was checked when the job was created.
     is_index = isinstance(tool, FileSearch) and list(tool.stores) == [INDEX] and tool.embeddings is None
     if (tool.is_local and not is_index) or getattr(tool, "workspace", None) is not None:
-        raise ConfigurationError(f"{given['name']}: these settings are for the agents of the server, not for a request")
+        raise ConfigurationError(f"{given['name']}: a request cannot use these settings; set them on a server's agent")
     return tool

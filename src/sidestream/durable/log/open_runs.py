@@ -1,4 +1,4 @@
-"""Runs that neither wait nor have ended, as their logs say: somebody drives them, or has yet to."""
+"""Reads and ends runs that are in progress according to their logs."""
 
 from collections.abc import Sequence
 
@@ -13,25 +13,24 @@ from sidestream.turn.state import AwaitDecision, RunState
 
 TOOL_RESULT = "tool-result"
 NOT_RESUMED = "server_restarted"
-"""The code of the error with which a run ends that cannot be resumed."""
+"""Error code of runs that end because they cannot be resumed."""
 
 
 def last_start(rows: Sequence[Row]) -> Row | None:
-    """The record with which the last run began, or was resumed."""
+    """Return the record with which the last run was started or resumed."""
     return next((row for row in reversed(rows) if row.kind == STARTED), None)
 
 
 def job_of(row: Row | None) -> Job | None:
-    """The job in the first record of a run; None if it has none that is known here."""
+    """Return the job in a run's first record, or None if it has none that this version understands."""
     body = None if row is None else unpack(row).body
     return job_in(body.details) if isinstance(body, RunStarted) else None
 
 
 def next_attempt(job: Job, rows: Sequence[Row], *, is_takeover: bool) -> int:
-    """The number of the attempt that is about to begin; the first is 1.
+    """Return the number of the next attempt, starting at 1.
 
-    What counts are workers that died at the same place: one that hands a run over does not, nor does one that has
-    finished a step.
+    Only workers that died at the same position count. A worker that handed off the run or finished a step does not.
     """
     if job.attempt == 0:
         return 1
@@ -42,7 +41,7 @@ def next_attempt(job: Job, rows: Sequence[Row], *, is_takeover: bool) -> int:
 
 
 def refusal(job: Job, attempt: int) -> str | None:
-    """Why the run is not resumed; None if it is."""
+    """Return why the run is not resumed, or None if it is."""
     if not job.is_resumable:
         return "the request held a secret, which is not stored; send it again"
     if attempt > MAX_ATTEMPTS:
@@ -53,9 +52,10 @@ def refusal(job: Job, attempt: int) -> str | None:
 async def fail_run(
     store: Store, conversation: str, rows: Sequence[Row], reason: str, usage: Usage, *, error: Error | None = None
 ) -> int:
-    """Ends the run in progress with an error; returns the number of the last record. Raises StoreError.
+    """End the run in progress with an error, and return the last record's sequence number.
 
-    Without an error, it is that the run was left, and is not resumed for this reason.
+    Without `error`, the run ends with the error that it was abandoned and is not resumed for this reason. Raises
+    StoreError if the write fails.
     """
     message = f"the server was restarted, and the run was not resumed: {reason}"
     error = error or Error("provider", message, code=NOT_RESUMED)
@@ -68,7 +68,7 @@ async def fail_run(
 
 
 async def finish_run(store: Store, conversation: str, rows: Sequence[Row]) -> int:
-    """Writes the end of a run whose last step is complete, and whose worker died before its end was written."""
+    """Write the end of a run whose worker died after the last step, and return the last record's sequence number."""
     run = last_start(rows)
     parts = steps_of(rows, run.run) if run is not None else []
     usage = Usage()
@@ -80,14 +80,14 @@ async def finish_run(store: Store, conversation: str, rows: Sequence[Row]) -> in
 
 
 def waits_for_decisions(state: RunState) -> bool:
-    """True if a run that has no end has nothing left to do before a person decides."""
+    """Return whether an unfinished run has nothing left to do until its approvals are decided."""
     return isinstance(state.turn.command, AwaitDecision) and not has_unreported(state.turn)
 
 
 async def suspend_run(store: Store, conversation: str, rows: Sequence[Row], state: RunState) -> int:
-    """Writes the end of a run that waits for decisions: its worker died before that, or it was stopped meanwhile.
+    """Write the end of a run that waits for decisions, and return the last record's sequence number.
 
-    Decisions that its stream has not requested yet are requested.
+    Its worker died or stopped before writing it. Approvals that the stream has not requested yet are requested.
     """
     start = last_start(rows)
     bodies = [unpack(row).body for row in rows if start is not None and row.seq > start.seq]
@@ -106,21 +106,24 @@ async def suspend_run(store: Store, conversation: str, rows: Sequence[Row], stat
 
 
 def steps_of(rows: Sequence[Row], run: str) -> list[StepFinish]:
-    """How the finished steps of a run ended."""
+    """Return the final part of each finished step of a run."""
     bodies = [unpack(row).body for row in rows if row.run == run and row.kind == STEP_FINISH]
     parts = [part for body in bodies if isinstance(body, Segment) for part in body.parts]
     return [part for part in parts if isinstance(part, StepFinish)]
 
 
 async def cancel_run(store: Store, conversation: str, rows: Sequence[Row]) -> int:
-    """Ends the last run where it is; returns the number of the last record. Raises StoreError."""
+    """Record that the last run was cancelled, and return the last record's sequence number.
+
+    Raises StoreError if the write fails.
+    """
     writer = _writer(store, conversation, rows)
     writer.add(RunCancelled())
     return await written(writer)
 
 
 def _is_progress(row: Row) -> bool:
-    """True for what a resumed run does not make again."""
+    """Return whether a resumed run would not repeat the work of this record."""
     if row.kind != TOOL_RESULT:
         return row.kind == STEP_FINISH
     body = unpack(row).body
@@ -133,7 +136,7 @@ def _writer(store: Store, conversation: str, rows: Sequence[Row]) -> Writer:
 
 
 async def written(writer: Writer) -> int:
-    """Write what was added; return the sequence number of the last record. Raises StoreError."""
+    """Commit a writer and return the last record's sequence number. Raises StoreError if the write fails."""
     await writer.commit()
     if writer.error is not None:
         raise writer.error
@@ -141,7 +144,7 @@ async def written(writer: Writer) -> int:
 
 
 def _open_step(records: Sequence[Record]) -> int | None:
-    """The step that was interrupted."""
+    """Return the number of the interrupted step, or None if no step was interrupted."""
     for record in reversed(records):
         if isinstance(record.body, Segment):
             part = record.body.parts[0]

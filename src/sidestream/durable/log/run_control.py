@@ -1,4 +1,4 @@
-"""Control of runs in progress: stop and steer them and revoke grants, whichever process executes them."""
+"""Stops and steers runs, and revokes remembered approvals, whichever process executes the run."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -21,28 +21,28 @@ from sidestream.stream.parts import Steer
 from sidestream.turn.state import AwaitDecision, Over
 
 STOP_WAIT_S = 5.0
-"""How long the worker of a run has to stop it. After that it is ended without its worker."""
+"""Seconds a worker has to stop its run, before the run is ended without it."""
 STEER_WAIT_S = 10.0
 WITHDRAWALS = 3
-"""How often a grant is tried to be withdrawn: runs end and begin meanwhile."""
+"""Attempts to revoke a remembered approval, since runs may start and end in between."""
 
 
 class LocalRuns(Protocol):
-    """The runs that this process executes."""
+    """The runs executed by this process."""
 
     def run_in(self, conversation: str) -> Run[Any] | None:
-        """Return the run of a conversation, until its claim is released."""
+        """Return the run of a conversation, or None once its claim is released."""
         ...
 
     async def ended(self, conversation: str) -> None:
-        """Wait until no run of the conversation is executed here."""
+        """Wait until this process executes no run of the conversation."""
         ...
 
 
 class RunControl:
-    """Controls the runs of a store: those of `local` directly, others by a message for their worker.
+    """Controls the runs of a store: those of `local` directly, others by a control message to their worker.
 
-    What it returns is in the log.
+    Methods return once their effect is in the log.
     """
 
     def __init__(self, store: SharedStore, engine: Engine, local: LocalRuns | None = None) -> None:
@@ -51,12 +51,12 @@ class RunControl:
         self._local = local
 
     async def stop(self, conversation: str) -> bool:
-        """End the run of a conversation and wait for its end; return False if none is in progress.
+        """Stop the run of a conversation, wait for its end, and return whether one was in progress.
 
-        A run that has no worker, or whose worker does not stop it in time, is ended in its log.
+        A run without a worker, or whose worker does not stop it in time, is ended in the log.
         """
         if self._local is not None and (run := self._local.run_in(conversation)) is not None:
-            with suppress(SidestreamError):  # The provider does not confirm it; the run has ended here.
+            with suppress(SidestreamError):  # The run has ended locally, even if the provider does not confirm it.
                 await run.cancel()
             await self._local.ended(conversation)
             return True
@@ -79,18 +79,21 @@ class RunControl:
         return True
 
     async def stop_waiting(self, conversation: str) -> bool:
-        """End the run of a conversation that waits for a decision; return False if it does not wait."""
+        """End the run of a conversation that waits for a decision, and return whether there was one."""
         log = Conversation(self._store, conversation)
         if await log.status() != "waiting":
             return False
         rows, fenced = await self._fenced(conversation)
-        if (await log.state(rows)).status != "waiting":  # The decision was made meanwhile.
+        if (await log.state(rows)).status != "waiting":  # It was decided in the meantime.
             return await self.stop(conversation)
         await cancel_run(fenced, conversation, rows)
         return True
 
     async def steer(self, conversation: str, message: ChatMessage) -> str:
-        """Pass a message to the run of a conversation; return its id once the run has it. Raises SteerError."""
+        """Send a message to the run of a conversation, and return the message's id once the run has accepted it.
+
+        Raises SteerError if no run is in progress or the run does not accept the message in time.
+        """
         if self._local is not None and (run := self._local.run_in(conversation)) is not None:
             return await run.steer(message)
         rows = await self.send(conversation, message)
@@ -102,10 +105,13 @@ class RunControl:
         for post in await posts_for(self._store, [conversation]):
             if post.message == message:
                 await self._store.remove_post(post.id)
-        raise SteerError("the run did not take the message in time: send it as the next one")
+        raise SteerError(f"the run did not accept the message within {STEER_WAIT_S:g} s; send it as the next prompt")
 
     async def send(self, conversation: str, message: ChatMessage) -> list[Row]:
-        """Leave a message for the run of a conversation; return its rows so far. Raises SteerError if there is none."""
+        """Enqueue a message for the run of a conversation, and return the conversation's rows so far.
+
+        Raises SteerError if no run is in progress.
+        """
         rows = await self._store.read(conversation)
         if open_run(rows) is None:
             raise SteerError("no run is in progress in this conversation")
@@ -113,9 +119,9 @@ class RunControl:
         return rows
 
     async def withdraw(self, conversation: str, grant: str) -> bool:
-        """Withdraw a grant of a conversation, also from its run in progress; return False if there is none.
+        """Revoke a remembered approval, also in the run in progress, and return False if it does not exist.
 
-        Raises ConflictError if the run's worker did not see it in time.
+        Raises ConflictError if the run's worker does not react in time.
         """
         if self._local is not None and (run := self._local.run_in(conversation)) is not None:
             if any(each.id == grant for each in run.turn.state.grants) and await run.withdraw(grant):
@@ -128,7 +134,7 @@ class RunControl:
             if all(grant != each.id for each in (await log.state(rows)).grants):
                 return False
             if open_run(rows) is None:
-                # A run may begin just now: then its worker is the one to write it.
+                # If a run starts at this moment, its worker must write the change.
                 with suppress(ConflictError):
                     return await log.withdraw(grant)
                 continue
@@ -144,16 +150,16 @@ class RunControl:
         return follow(self._store, conversation, rows[-1].seq)
 
     async def _fenced(self, conversation: str) -> tuple[list[Row], FencedStore]:
-        """Return the log, and the store for what ends its run: its worker cannot write from now on."""
+        """Fence off the conversation's worker, and return its rows and a store to end its run with."""
         await self._engine.cancel(conversation)
-        # Only just later than that of the last claim: those of later claims must be later than this one.
+        # The smallest token after the last claim's, since later claims need greater ones.
         token = token_after(await self._store.fence_of(conversation), 0.0)
         await self._store.fence(conversation, token)
         return await self._store.read(conversation), FencedStore(self._store, token)
 
 
 def is_over(run: Run[Any]) -> bool:
-    """Whether a run has come to its end, or waits."""
+    """Return whether a run has finished or waits for a decision."""
     return isinstance(run.turn.command, Over | AwaitDecision)
 
 

@@ -1,4 +1,4 @@
-"""The runs of a store, as their logs have them."""
+"""Summaries of the runs in a store, built from their logs."""
 
 from collections.abc import Sequence
 
@@ -16,28 +16,28 @@ from sidestream.turn.state import TurnStatus
 
 
 class LoggedRun(Struct, frozen=True, kw_only=True):
-    """The last run of a conversation, as its records have it."""
+    """The last run of a conversation, as recorded in its log."""
 
     id: str
     conversation: str
     began: float
-    """When it was begun first, in seconds since 1970."""
+    """Time at which it was first started, in seconds since 1970."""
     updated: float
     position: int
-    """The number of the last record."""
+    """Sequence number of the last record."""
     starts: int
-    """How often a process has begun or continued it."""
+    """Times a process has started or resumed it."""
     worker: str = ""
-    """Who drives it, or drove it last; empty if nobody has yet."""
+    """Name of its current or last worker; empty before its first."""
     steps: int = 0
     usage: Usage = Usage()
     reason: str | None = None
-    """How it finished."""
+    """Finish reason. None means that it has not finished."""
     job: Job | None = None
 
 
 class RunSummary(LoggedRun, frozen=True, kw_only=True):
-    """The last run of a conversation, and where it stands."""
+    """The last run of a conversation and its status."""
 
     status: TurnStatus
     model: str
@@ -46,12 +46,12 @@ class RunSummary(LoggedRun, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """True if nothing is left to drive, and nothing to decide."""
+        """Whether nothing is left to execute or decide."""
         return self.status in ("complete", "cancelled", "failed")
 
 
 async def summary_of(store: Store, info: ConversationInfo) -> RunSummary | None:
-    """The last run of a conversation; None if it has had none. Raises StoreError."""
+    """Return the last run of a conversation, or None if it has none. Raises StoreError if it cannot be read."""
     rows = await store.read(info.id)
     logged = logged_run(info.id, rows)
     if logged is None:
@@ -67,7 +67,7 @@ async def summary_of(store: Store, info: ConversationInfo) -> RunSummary | None:
 
 
 def logged_run(conversation: str, rows: Sequence[Row]) -> LoggedRun | None:
-    """The last run of a conversation that has these records; None if it has had none."""
+    """Return the last run in these rows, or None if there is none."""
     start = last_start(rows)
     if start is None:
         return None
@@ -99,7 +99,7 @@ def _start(row: Row) -> RunStarted:
 
 
 def _reason(rows: Sequence[Row]) -> str | None:
-    """How a run finished, if it has."""
+    """Return the finish reason in these rows, or None if the run has not finished."""
     last = next((unpack(row).body for row in reversed(rows) if row.kind == "finish"), None)
     parts = last.parts if isinstance(last, Segment) else ()
     return next((part.reason for part in parts if isinstance(part, Finish)), None)

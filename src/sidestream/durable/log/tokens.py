@@ -1,4 +1,4 @@
-"""Tokens of claims: texts of which that of a later claim is the greater."""
+"""Claim tokens: strings that compare greater for later claims."""
 
 import re
 
@@ -6,15 +6,16 @@ _TOKEN = re.compile(r"([0-9a-f]{12})-([0-9a-f]{8})")
 
 
 def token_at(time_s: float, count: int = 0) -> str:
-    """A token of this time, in seconds since 1970; `count` orders those of one moment.
+    """Return a token for this time, in seconds since 1970.
 
-    The time comes first and from one clock, the engine's, so that a store can change its engine.
+    `count` orders tokens of the same millisecond. The time comes first, and always from the engine's clock, so that a
+    store can switch engines.
     """
     return f"{max(int(time_s * 1000), 0):012x}-{count:08x}"
 
 
 def token_after(previous: str, time_s: float) -> str:
-    """A token of this time that is greater than the previous one, whatever the clock says."""
+    """Return a token for this time that is greater than the previous one, even if the clock went backwards."""
     token = token_at(time_s)
     if token > previous:
         return token

@@ -1,4 +1,4 @@
-"""Executes runs: one worker, its service, and the reconciler that takes over what others left.
+"""Executes runs: the worker, its service, and the reconciler that enqueues abandoned runs.
 
-May import `log` and the engines' protocol.
+May import `log` and the engine protocol.
 """

@@ -1,19 +1,18 @@
-"""Settings of a process that does little else than to stream: a server, or a worker."""
+"""Process settings for servers and workers with many concurrent streams."""
 
 import gc
 import sys
 
 MAX_FILES = 65_536
-"""Open files, sockets included, that such a process allows itself."""
+"""Maximum open files of the process, including sockets."""
 GC_THRESHOLDS = (5_000, 20, 20)
-"""New objects after which garbage is looked for, and how often among older ones: a stream leaves hardly any, and all
-others wait meanwhile."""
+"""Garbage collection thresholds, per generation. Streams leave little garbage, and a collection pauses all of them."""
 SWITCH_S = 0.0001
-"""How long the thread that writes the log waits for a loop that is busy with many streams: they all wait for it."""
+"""Seconds after which a busy event loop yields to the thread that writes the log, for which all streams wait."""
 
 
 def allow_many_streams() -> None:
-    """Raises the number of files that the process may open, as far as it may, and lets its threads have their turn."""
+    """Raise the process's limit of open files up to `MAX_FILES`, and switch between threads more often."""
     sys.setswitchinterval(SWITCH_S)
     try:
         import resource
@@ -25,7 +24,7 @@ def allow_many_streams() -> None:
 
 
 def keep_what_is_loaded() -> None:
-    """What the program is made of stays, so no search for garbage has to look at it; and there are fewer of them."""
+    """Exclude the objects loaded so far from garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -1,7 +1,7 @@
-"""Repairs what was lost between the log and the engine: runs in progress of which the engine does not know.
+"""Enqueues runs that are in progress according to the log but unknown to the engine.
 
-A process can die after it has written how a run begins, or a decision, and before the engine is notified. Enqueuing
-is idempotent, so every run that is in progress by its log can be enqueued again.
+A process can die after writing a run's first records or a decision, but before notifying the engine. Enqueuing is
+idempotent, so every run that is in progress according to its log can be enqueued again.
 """
 
 import asyncio
@@ -22,25 +22,25 @@ from sidestream.store.records import ENDINGS, STARTED, Row, open_run
 from sidestream.text.redaction import redact
 
 INTERVAL_S = 30.0
-"""Between two passes, whichever process makes them."""
+"""Seconds between two passes, whichever process makes them."""
 RETRY_S = (0.5, 1.0, 2.0, 5.0)
-"""Between attempts to enqueue what an engine that does not answer has missed; the last one repeats."""
+"""Seconds between attempts to enqueue runs while the engine does not respond; the last one repeats."""
 SETTLING_S = 10.0
-"""Runs whose log has changed so recently are left alone: whoever writes it is there."""
+"""Seconds since the last log entry below which a run is skipped, since its worker is alive."""
 MAX_RUNS = 1000
-"""After so many runs a pass ends, and the next one continues there."""
+"""Maximum runs per pass; the next pass continues from there."""
 PAGE = 500
-"""Conversations that are listed at a time."""
+"""Conversations per query."""
 
 _log = get_logger(__name__)
 
 
 class Reconciler:
-    """Enqueues runs that are in progress by their log, periodically.
+    """Periodically enqueues runs that are in progress according to their log.
 
-    `queue_of` gives the queue of a job, which is one of `queues`, or None if this process does not know its agent;
-    conversations that `is_driven` names are driven by this process. `end`, if given, ends the run of a conversation
-    whose agent no process knows any more: nobody would ever drive it.
+    `queue_of` returns the queue of a job, one of `queues`, or None if this process does not know its agent. `is_driven`
+    tells which conversations this process executes. `end`, if given, ends the run of a conversation whose agent no
+    process serves, since no worker would ever execute it.
     """
 
     def __init__(
@@ -64,27 +64,30 @@ class Reconciler:
         self._end = end
         self._interval_s = interval_s
         self._idle: dict[str, tuple[int, Job | None]] = {}
-        """Conversations that are not to be driven here although their last record says so: its number, and the job if
-        its agent is not known here."""
+        """Conversations in progress that this process cannot enqueue: the sequence number of their last record, and the
+        job if its agent is unknown here."""
         self._since = 0.0
-        """Where the next pass begins: conversations that have changed later."""
+        """Start of the next pass, in seconds since 1970. Conversations changed before it are skipped."""
         self._seen: set[str] = set()
-        """Conversations that were listed since the passes began with the oldest."""
+        """Conversations listed since a pass last started with the oldest."""
         self.refusal: NewerSchemaError | None = None
-        """Why this process can write nothing, and so drive nothing: a newer version has changed the store."""
+        """Error that keeps this process from writing, because a newer version has migrated the store."""
         self._missed = asyncio.Event()
-        """Set if the engine may not know of runs that have just begun."""
+        """Set if the engine may have missed runs that have just started."""
 
     def miss(self) -> None:
-        """The engine could not be reached, or nothing is known yet: all runs are enqueued as soon as it answers."""
+        """Request that all runs are enqueued as soon as the engine responds, because it may have missed some."""
         self._missed.set()
 
     async def announce(self) -> None:
-        """Others see from now on that there is a process with these queues. Raises StoreError."""
+        """Announce to other processes that these queues are served. Raises StoreError if the store fails."""
         await self._passes.begin(self._interval_s / 2)
 
     async def reconcile(self, settling_s: float = 0.0) -> int:
-        """Enqueues the runs in progress whose log has not changed for so long; returns how many. Raises StoreError."""
+        """Enqueue the runs in progress whose log has not changed for `settling_s` seconds, and return how many.
+
+        Raises StoreError if the store fails.
+        """
         before, count = time.time() - settling_s, 0
         if self._end is not None:
             await self._passes.look()
@@ -101,7 +104,10 @@ class Reconciler:
         return count
 
     async def _attend(self, conversation: str, head: int) -> bool:
-        """Enqueues the run of a conversation; False if it is not to be driven here."""
+        """Enqueue the run of a conversation, or end it if no process serves its agent.
+
+        Returns whether the run was enqueued.
+        """
         self._seen.add(conversation)
         known = self._idle.get(conversation)
         if (known is None or known[0] != head) and await self._enqueue(conversation, head):
@@ -111,14 +117,14 @@ class Reconciler:
         return False
 
     async def run(self) -> None:
-        """Reconciles until it is cancelled, in turn with other processes that know the same agents."""
+        """Reconcile until cancelled, taking turns with other processes that serve the same agents."""
         while True:
             if self._missed.is_set():
                 await self._catch_up()
             try:
                 await self.take_turn()
             except SidestreamError as error:
-                _log.warning("runs cannot be reconciled: %s", redact(str(error)))
+                _log.warning("cannot reconcile runs: %s", redact(str(error)))
                 self.refusal = error if isinstance(error, NewerSchemaError) else None
                 if isinstance(error, EngineError):
                     self.miss()
@@ -127,7 +133,7 @@ class Reconciler:
                     await self._missed.wait()
 
     async def _catch_up(self) -> None:
-        """Enqueues what the engine has missed, as soon as it answers."""
+        """Enqueue the runs that the engine has missed, as soon as it responds."""
         failures = 0
         while True:
             self._missed.clear()
@@ -137,30 +143,30 @@ class Reconciler:
                 break
             except SidestreamError as error:
                 if not failures:
-                    _log.warning("runs are not enqueued yet: %s", redact(str(error)))
+                    _log.warning("cannot enqueue runs yet: %s", redact(str(error)))
             await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
             failures += 1
         if failures:
-            _log.warning("the engine answers again: runs are enqueued")
+            _log.warning("recovered: missed runs are enqueued")
 
     async def take_turn(self) -> bool:
-        """Reconciles if the last pass was long enough ago; False if it was not. Raises StoreError."""
-        # A pass reads all conversations: of the processes with the same queues, one makes it. Half an interval: nothing
-        # is wrong with a pass too many.
+        """Reconcile unless the last pass is too recent, and return whether it did. Raises StoreError if that fails."""
+        # A pass reads all conversations, so only one of the processes with the same queues makes it. Half an interval
+        # suffices: an extra pass is harmless.
         if not await self._passes.begin(self._interval_s / 2):
             return False
         await self.reconcile(SETTLING_S)
         return True
 
     async def _enqueue(self, conversation: str, head: int) -> bool:
-        """Enqueues the run of a conversation; False if there is none, or its agent is not known here."""
+        """Enqueue the run of a conversation, or return False if there is none or its agent is unknown here."""
         rows = await self._store.read(conversation)
         try:
-            # Without a job it is a program's, which may still be there, or nothing is in progress.
+            # Without a job, no run is in progress, or it belongs to a program that may still be executing it.
             job = job_of(open_run(rows))
             position, at = _begun_at(rows)
-        except StoreError as error:  # A damaged log must not keep the others from being driven.
-            _log.warning("conversation %s is not resumed: %s", conversation, redact(str(error)))
+        except StoreError as error:  # A damaged log must not block the others.
+            _log.warning("conversation %s: not resumed: %s", conversation, redact(str(error)))
             self._idle[conversation] = (head, None)
             return False
         queue = self._queue_of(job) if job is not None else None
@@ -171,14 +177,20 @@ class Reconciler:
         return True
 
     def _is_lost(self, job: Job | None) -> bool:
-        """True if no process knows the agent of a run any more. What nobody has driven yet waits for a first worker."""
+        """Return whether no process serves the agent of a run any longer.
+
+        A run that has never been executed is not lost: it waits for its first worker.
+        """
         if job is None or job.attempt == 0:
             return False
         return self._passes.is_gone(job.agent) and self._passes.is_gone(queue_of(job.agent))
 
 
 def _begun_at(rows: Sequence[Row]) -> tuple[int, float | None]:
-    """The position at which the run was enqueued, and its time: that of the last record before it was driven."""
+    """Return the position at which the run was enqueued, and its start time.
+
+    The position is that of the last record before a worker took the run.
+    """
     following: Row | None = None
     for row in reversed(rows):
         if row.kind == STARTED:

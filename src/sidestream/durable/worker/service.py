@@ -1,4 +1,4 @@
-"""A worker as a process runs it: claims, drains when it is stopped, and reports health and gauges."""
+"""A worker as a service: it claims tasks, drains when stopped, and reports health and metrics."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 _GAUGES_S = 15.0
-"""Exporters read more seldom, by default once a minute."""
+"""Seconds between gauge updates. Exporters read less often, by default once a minute."""
 STATS_S = 5.0
-"""How long the engine has to report its figures."""
+"""Seconds the engine has to report its statistics."""
 
 
 async def stats_of(engine: Engine) -> EngineStats:
-    """The figures of the engine. Raises SidestreamError, also if it does not answer in time."""
-    # Not a timeout: what a database has begun completes first, however long it is silent.
+    """Return the engine's statistics. Raises SidestreamError if it fails or does not respond in time."""
+    # A timeout would wait for a database call in progress to complete, however long it takes.
     asking = asyncio.create_task(engine.stats())
     try:
         await asyncio.wait([asking], timeout=STATS_S)
@@ -48,7 +48,7 @@ async def stats_of(engine: Engine) -> EngineStats:
 
 
 async def report(engine: Engine, own: Callable[[], Mapping[str, int]], telemetry: Telemetry | bool = True) -> None:
-    """Keeps the gauges up to date until it is cancelled; `own` are the figures of this process."""
+    """Update the gauges until cancelled. `own` returns the metrics of this process."""
     try:
         while True:
             if (gauges := engine_gauges(telemetry)) is not None:
@@ -63,11 +63,11 @@ async def report(engine: Engine, own: Callable[[], Mapping[str, int]], telemetry
 
 
 HAND_OVER_S = 10.0
-"""How long runs may take to stop and to be handed over, after the time in which they could end."""
+"""Seconds for runs to stop and be handed off, after the drain period."""
 
 
 class Agents:
-    """The agents of a worker by name, with those that it makes of model strings."""
+    """The agents of a worker by name, and agents created from model strings."""
 
     def __init__(self, named: Mapping[str, Agent[Any]], *, allows_models: bool) -> None:
         self._named = dict(named)
@@ -76,11 +76,11 @@ class Agents:
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The queues with the runs of these agents."""
+        """The queues of these agents' runs."""
         return (*self._named, *([MODELS] if self._allows_models else ()))
 
     def __call__(self, name: str) -> Agent[Any]:
-        """The agent of this name, or one for this model string. Raises ConfigurationError."""
+        """Return the agent with this name, or one for this model string. Raises ConfigurationError if there is none."""
         if (found := self._named.get(name) or self._made.get(name)) is not None:
             return found
         if not self._allows_models:
@@ -89,21 +89,21 @@ class Agents:
         return made
 
     def queue_of(self, job: Job) -> str | None:
-        """The queue of a run; None if its agent is not known here."""
+        """Return the queue of a run, or None if its agent is unknown here."""
         queue = queue_of(job.agent, self._named)
         return queue if queue in self.queues else None
 
     async def aclose(self) -> None:
-        """Closes the agents that were made here."""
+        """Close the agents created from model strings."""
         for agent in self._made.values():
             await agent.aclose()
 
 
 class WorkerLoop:
-    """What a process does for an engine until it is stopped.
+    """The main loop of a worker process.
 
     It executes tasks of `queues`, at most `slots` at once, delivers control messages to its runs, enqueues runs that
-    the engine has missed, and reports gauges. Without queues it executes only what is offered to its worker.
+    the engine has missed, and reports gauges. Without queues it executes only runs that are offered to its worker.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class WorkerLoop:
         self._handing_off = asyncio.Event()
 
     def stop(self) -> None:
-        """Stop claiming runs; a second call hands off those that have not finished."""
+        """Stop claiming runs. A second call hands off those that have not finished."""
         (self._handing_off if self._stopping.is_set() else self._stopping).set()
 
     @property
@@ -139,7 +139,7 @@ class WorkerLoop:
         return self._stopping.is_set()
 
     async def run(self) -> None:
-        """Work until `stop`. Raises what the engine raises if it cannot work at all."""
+        """Work until `stop` is called. Raises the engine's error if it cannot work at all."""
         working, stopping = asyncio.create_task(self._work()), asyncio.create_task(self._stopping.wait())
         handing_off = asyncio.create_task(self._handing_off.wait())
         reporting = report(self._engine, self._metrics, self._telemetry)
@@ -168,7 +168,7 @@ class WorkerLoop:
 
 
 class WorkerService:
-    """Drives runs until it is stopped. Runs that do not end in time are handed over to other workers.
+    """A worker that executes runs until stopped, and hands off unfinished runs to other workers.
 
     ```python
     store = open_store("talks.db")
@@ -177,12 +177,11 @@ class WorkerService:
     await service.run()
     ```
 
-    `agents` are those that it drives runs of; with `allows_models` also runs of any model string. At most `slots` runs
-    are driven at a time. After `stop`, runs have `drain_s` seconds to end here. What runs say is written to the log
-    every `interval_s` seconds: followers see it then. Calls wait `approval_s` seconds for their approval (None: without
-    end); `on_expiry` says what happens then. Runs of its agents that are in progress by their log, and of which the
-    engine does not know, are enqueued periodically. Gauges of OpenTelemetry show the load of the engine, if the
-    program has configured it.
+    It executes runs of `agents` and, with `allows_models`, of any model string, at most `slots` at once. After `stop`,
+    runs have `drain_s` seconds to finish. Output is written to the log every `interval_s` seconds, which is when
+    subscribers see it. Calls wait `approval_s` seconds for their approval, after which `on_expiry` applies; None means
+    no limit. The service periodically enqueues runs of its agents that are in progress according to their log but
+    unknown to the engine. If the program has configured OpenTelemetry, gauges show the engine's load.
     """
 
     def __init__(
@@ -202,7 +201,7 @@ class WorkerService:
         self._engine = engine
         self._agents = Agents(agents or {}, allows_models=allows_models)
         if not self._agents.queues:
-            raise ConfigurationError("a worker without agents that allows no models has nothing to drive")
+            raise ConfigurationError("a worker needs agents; pass agents or allows_models=True")
         self._slots = slots
         self._worker = Worker(
             shared(store),
@@ -231,32 +230,35 @@ class WorkerService:
         )
 
     def stop(self) -> None:
-        """Nothing more is claimed; `run` returns once all runs have ended here, or were handed over.
+        """Stop claiming runs.
 
-        A second call hands them over at once.
+        `run` returns once all current runs have finished or were handed off. A second call hands them off at once.
         """
         self._loop.stop()
 
     @property
     def is_stopping(self) -> bool:
-        """True once `stop` was called."""
+        """Whether `stop` has been called."""
         return self._loop.is_stopping
 
     @property
     def driving(self) -> int:
-        """How many runs are driven here now."""
+        """Number of runs being executed by this worker."""
         return len(self._worker.driving)
 
     async def run(self) -> None:
-        """Drives runs until `stop`. Raises what the engine raises if it cannot work at all."""
+        """Execute runs until `stop` is called. Raises the engine's error if it cannot work at all."""
         try:
             await self._loop.run()
         finally:
             await self._agents.aclose()
 
     async def health(self) -> JsonObject:
-        """How the worker does: `status` is `ok`, `draining`, or `error` if the engine does not answer, or the store is
-        of a newer version, which this one cannot write."""
+        """Return the worker's health.
+
+        `status` is `ok`, `draining`, or `error` if the engine does not respond or the store has a newer schema that
+        this version cannot write.
+        """
         known: JsonObject = {
             "status": "draining" if self.is_stopping else "ok",
             "worker": worker_name(),
@@ -274,7 +276,10 @@ class WorkerService:
 
     @asynccontextmanager
     async def served(self, host: str, port: int) -> AsyncGenerator[int]:
-        """`/health` (503 unless all is well) and `/metrics`, for whoever watches the worker; yields the port."""
+        """Serve `/health` and `/metrics` while the block runs, and yield the port.
+
+        `/health` responds with 503 unless the status is `ok`. Raises ConfigurationError if the port cannot be opened.
+        """
         from aiohttp import web
 
         app = web.Application()
@@ -306,7 +311,7 @@ class WorkerService:
 
 
 def metrics_text(health: JsonObject) -> str:
-    """What `health` says, in the text format of Prometheus."""
+    """Convert the result of `health` to the Prometheus text format."""
     engine = as_object(health.get("engine"))
     values = {
         "sidestream_worker_up": int(health["status"] == "ok"),

@@ -1,4 +1,4 @@
-"""A worker: drives the runs that an engine gives it, each under its claim."""
+"""A worker that executes the runs assigned to it by an engine, each under a claim."""
 
 import asyncio
 import time
@@ -33,14 +33,16 @@ from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.state import AwaitDecision
 
 INTERVAL_S = 0.05
-"""How long what a run says waits to be written to the log: followers see it then."""
+"""Seconds between writes of a run's output to the log, which is when subscribers see it."""
 PACED_RUNS = 40
-"""From so many runs on, a stream is read when the log is written, not whenever a packet arrives: followers see what the
-log has, so they see it no later, and to be woken for each event costs more than the event."""
+"""Number of runs from which streams are read when the log is written, not whenever a packet arrives.
+
+Subscribers read the log, so they see nothing later, and waking up for an event costs more than handling it.
+"""
 FAST_PARTS = 64
-"""Unless so many parts have come at once: a stream that is that fast is not slowed down."""
+"""Parts in one batch from which a stream is not paced, so that fast streams are not slowed down."""
 HEARTBEATS_PER_LEASE = 3
-"""One that is lost, or comes late, does not cost the claim."""
+"""Heartbeats per lease. A lost or late one does not cost the claim."""
 _log = get_logger(__name__)
 
 
@@ -51,15 +53,15 @@ class _Driven:
         self.run = run
         self.is_begun = False
         self.has_posts = has_posts
-        """Whether control messages may have come before the run began."""
+        """Whether control messages may have arrived before the run started."""
         self.ended = asyncio.Event()
 
 
 class Worker:
-    """Drives runs in this process: `await engine.work(worker.drive, queues=worker.queues, slots=50)`.
+    """Executes runs in this process: `await engine.work(worker.drive, queues=queues, slots=50)`.
 
-    `agent_of` gives the agent of a name; it raises SidestreamError for one that this worker does not know. Calls wait
-    `approval_s` seconds for their approval; `on_expiry` says what happens then.
+    `agent_of` returns the agent with a name, and raises SidestreamError if this worker does not know it. Calls wait
+    `approval_s` seconds for their approval, after which `on_expiry` applies.
     """
 
     def __init__(
@@ -79,61 +81,61 @@ class Worker:
         self._approval_s = approval_s if on_expiry != "wait" else None
         self._on_expiry = on_expiry
         self._driven: dict[str, _Driven] = {}
-        """By conversation."""
+        """Runs being executed, by conversation id."""
         self._offered: dict[str, _Driven] = {}
-        """By conversation. They stay until their claim is released."""
+        """Offered runs, by conversation id, until their claim is released."""
         self._is_draining = False
 
     @property
     def driving(self) -> Collection[str]:
-        """The conversations that are driven now."""
+        """Conversations whose runs are being executed."""
         return self._driven.keys()
 
     @property
     def runs(self) -> Mapping[str, Run[Any]]:
-        """Runs that are executed here, by conversation id; those that were offered, until their claim is released."""
+        """Runs of this worker, by conversation id. Offered runs stay until their claim is released."""
         return {conversation: driven.run for conversation, driven in {**self._driven, **self._offered}.items()}
 
     def run_in(self, conversation: str) -> Run[Any] | None:
-        """Return the run of a conversation that is executed here; if it was offered, until its claim is released."""
+        """Return this worker's run of a conversation. An offered run stays until its claim is released."""
         driven = self._offered.get(conversation) or self._driven.get(conversation)
         return driven.run if driven is not None else None
 
     async def ended(self, conversation: str) -> None:
-        """Wait until no run of the conversation is executed here."""
+        """Wait until this worker executes no run of the conversation."""
         if (driven := self._offered.get(conversation) or self._driven.get(conversation)) is not None:
             await driven.ended.wait()
 
     async def drain(self) -> None:
-        """Hands over what is driven here: each run stops where it is, and another worker continues it at once."""
+        """Hand off all runs. Each stops where it is, and another worker continues it at once."""
         self._is_draining = True
         for driven in list(self._driven.values()):
-            with suppress(SidestreamError):  # It is not recorded to its last part; what the log has counts.
+            with suppress(SidestreamError):  # Its last parts may be unrecorded; the log decides where it continues.
                 await driven.run.leave()
 
     async def drive(self, claim: Claim) -> Outcome:
-        """Drives a conversation until it waits or ends, or the claim is lost. Raises LeaseLostError then."""
+        """Execute a conversation's run until it waits or finishes. Raises LeaseLostError if the claim is lost."""
         store = FencedStore(self._store, claim.token, patience_s=claim.lease_s)
         try:
-            # First of all: from now on, whoever drove it before cannot write.
+            # Fence off the previous worker first.
             if not await self._fence(claim):
                 return Outcome(position=claim.task.position)
             outcome = await self._drive(claim, store)
             while outcome.is_handed_over and await self._is_continued(claim.task.conversation):
-                # Somebody has decided already, and this worker is as good as any other.
+                # A decision has already been made, so continue here.
                 outcome = await self._drive(claim, store)
             return outcome
         except ConflictError as error:
             raise store.failure or LeaseLostError(str(error)) from None
 
     async def carry(self, claim: Claim, run: Run[Any], *, is_offered: bool = False) -> None:
-        """Execute a run until it finishes, waits or is left. Raises LeaseLostError once the claim is lost."""
+        """Execute a run until it finishes, waits or is handed off. Raises LeaseLostError if the claim is lost."""
         conversation = claim.task.conversation
-        # Control messages are sent to runs that the log has: none can be older than a run that begins here.
+        # Control messages are only sent to runs in the log, so none can precede an offered run.
         driven = self._driven[conversation] = _Driven(run, has_posts=not is_offered)
         try:
             if self._is_draining:
-                return  # It was claimed just before.
+                return  # It was claimed just before draining.
             paced = moments(self._detail.interval_s, conversation)
             async with self._kept(claim, run):
                 while parts := await run.batch():
@@ -150,9 +152,9 @@ class Worker:
             driven.ended.set()
 
     async def offer(self, claim: OwnClaim, beginning: Beginning) -> SidestreamError | None:
-        """Execute a run that this process has begun, without the engine's queue, and release its claim.
+        """Execute a run that this process has started, without the engine's queue, and release its claim.
 
-        Returns why the run did not finish: the store failed, or the claim was lost. Then another worker continues it.
+        Returns an error if the store failed or the claim was lost; another worker then continues the run.
         """
         assert beginning.run is not None
         conversation, run, outcome = claim.task.conversation, beginning.run, None
@@ -163,7 +165,7 @@ class Worker:
         except (StoreError, LeaseLostError) as error:
             _log.warning("conversation %s: %s", conversation, redact(str(error)))
             return error
-        except Exception as error:  # No request could be made: no other worker could make it either.
+        except Exception as error:  # The request could not be made, and no other worker could make it either.
             _log.warning("conversation %s: %s", conversation, redact(f"{type(error).__name__}: {error}"))
             outcome = await self._broken_outcome(claim, run, beginning.after, error)
         finally:
@@ -175,7 +177,7 @@ class Worker:
         return None
 
     async def _offered_outcome(self, claim: OwnClaim, run: Run[Any], after: int) -> Outcome | None:
-        """Return how far an offered run came. Its chat is not read again."""
+        """Return how far an offered run came, without reading its chat again."""
         conversation = claim.task.conversation
         if (position := claim.ended_at) is None:
             rows = await self._store.read(conversation, after)
@@ -189,7 +191,7 @@ class Worker:
         return Outcome(position=position, is_waiting=True, until=await self._expiry(conversation, run.state.approvals))
 
     async def _expiry(self, conversation: str, pending: Sequence[PendingApproval]) -> float | None:
-        """Return when the pending approvals of a conversation expire; None if they do not."""
+        """Return when the pending approvals of a conversation expire, or None if they do not."""
         if self._approval_s is None:
             return None
         return expires_at(await self._store.read(conversation), pending, self._approval_s)
@@ -208,7 +210,7 @@ class Worker:
         )
 
     async def outcome(self, chat: Chat[Any]) -> Outcome:
-        """How far a conversation has come, as its log says. Raises StoreError."""
+        """Return how far a conversation has come according to its log. Raises StoreError if it cannot be read."""
         await chat.load()
         if chat.status == "unfinished":
             return Outcome(position=chat.head, is_handed_over=True)
@@ -218,15 +220,15 @@ class Worker:
         return Outcome(position=chat.head)
 
     async def _is_continued(self, conversation: str) -> bool:
-        """Whether the last turn was begun by somebody else and has yet to be driven, which can be done here."""
+        """Return whether another process has started the next turn, which this worker can execute."""
         if self._is_draining:
             return False
         job = open_runs.job_of(open_run(await self._store.read(conversation)))
         return job is not None and job.attempt == 0 and job.at is None
 
     async def attend(self) -> None:
-        """Passes posts on to the runs that are driven here, until it is cancelled."""
-        reading = Outage("messages for runs cannot be read")
+        """Deliver control messages to this worker's runs until cancelled."""
+        reading = Outage("cannot read control messages")
         while True:
             try:
                 async for _ in self._store.changes(POSTS):
@@ -237,7 +239,7 @@ class Worker:
                 await asyncio.sleep(1.0)
 
     async def _fence(self, claim: Claim) -> bool:
-        """False if the conversation was deleted."""
+        """Fence off the previous worker, or return False if the conversation was deleted."""
         conversation = claim.task.conversation
         try:
             await self._store.fence(conversation, claim.token)
@@ -254,7 +256,7 @@ class Worker:
         rows = await store.read(conversation)
         job = open_runs.job_of(open_runs.last_start(rows))
         if job is None:
-            return Outcome(position=rows[-1].seq)  # A program wrote it, and may still be there.
+            return Outcome(position=rows[-1].seq)  # It belongs to a program, which may still be executing it.
         attempt = open_runs.next_attempt(job, rows, is_takeover=claim.is_takeover)
         if (reason := open_runs.refusal(job, attempt)) is not None and open_run(rows) is not None:
             return await self._failed(store, conversation, rows, reason)
@@ -279,13 +281,13 @@ class Worker:
         return await self.outcome(chat)
 
     async def _waited(self, claim: Claim, chat: Chat[Any], store: FencedStore, rows: list[Row], job: Job) -> Outcome:
-        """A turn that waits was claimed: nobody has decided in time, or nothing is to be done yet."""
+        """Apply `on_expiry` to a waiting turn if its approvals have timed out, or keep waiting."""
         until = expires_at(rows, chat.approvals, self._approval_s)
         if until is None or time.time() < until:
             return Outcome(position=chat.head, is_waiting=True, until=until)
         if self._on_expiry == "stop":
             return Outcome(position=await open_runs.cancel_run(store, chat.id, rows))
-        _log.info("conversation %s: nobody decided in time", chat.id)
+        _log.info("conversation %s: approval timed out", chat.id)
         chat.run_details = driven_details(replace(job, attempt=2, has_expired=True))
         call = job.call_settings(chat.agent)
         run = chat.resume_stream(denials(chat.approvals), output_type=job.output, errors="parts", **call)
@@ -293,16 +295,16 @@ class Worker:
         return await self.outcome(chat)
 
     async def _failed(self, store: FencedStore, conversation: str, rows: list[Row], reason: str) -> Outcome:
-        """A turn that cannot be driven ends with the reason, unless it has ended already, or waits."""
+        """End a turn that cannot be executed, giving the reason, unless it has already ended or waits."""
         state = await Conversation(store, conversation).state()
         if state.status != "unfinished" or state.run_state is None:
             return Outcome(position=state.head, is_waiting=state.status == "waiting")
-        _log.warning("conversation %s is not resumed: %s", conversation, reason)
+        _log.warning("conversation %s: not resumed: %s", conversation, reason)
         return Outcome(position=await open_runs.fail_run(store, conversation, rows, reason, state.run_state.turn.usage))
 
     @asynccontextmanager
     async def _kept(self, claim: Claim, run: Run[Any]) -> AsyncGenerator[None]:
-        """Renews the lease while the block runs. Once it is lost, the run is left and LeaseLostError raised."""
+        """Renew the lease while the block runs. If it is lost, leave the run and raise LeaseLostError."""
         lost: list[LeaseLostError] = []
 
         async def keep() -> None:
@@ -320,7 +322,7 @@ class Worker:
             raise lost[0]
 
     async def _deliver(self, conversations: Collection[str]) -> None:
-        """Passes on the posts for these conversations. What comes before a run has begun is kept until it has."""
+        """Deliver the control messages for these conversations, keeping those for runs that have not started yet."""
         for post in await posts_for(self._store, conversations):
             driven = self._driven.get(post.conversation)
             if driven is None:
@@ -338,12 +340,12 @@ class Worker:
             elif post.kind == "withdraw":
                 await run.withdraw(post.grant)
         except (SteerError, SidestreamError) as error:
-            _log.info("conversation %s: %s was refused: %s", post.conversation, post.kind, redact(str(error)))
+            _log.info("conversation %s: could not deliver %s: %s", post.conversation, post.kind, redact(str(error)))
         await self._store.remove_post(post.id)
 
 
 async def _until_lost(claim: Claim) -> LeaseLostError:
-    """Sends heartbeats until the claim is lost, or none has succeeded for a lease, as another worker sees it."""
+    """Send heartbeats until the claim is lost, or until none has succeeded for the length of a lease."""
     renewed_s = time.monotonic()
     beating: asyncio.Task[None] | None = None
     try:
@@ -351,8 +353,8 @@ async def _until_lost(claim: Claim) -> LeaseLostError:
             await asyncio.sleep(min(claim.lease_s / HEARTBEATS_PER_LEASE, left_s))
             began_s = time.monotonic()
             beating = asyncio.create_task(claim.heartbeat())
-            # A database that does not respond may block a heartbeat for longer than the lease. A process that was
-            # stopped for so long asks once more.
+            # An unresponsive database may block a heartbeat for longer than the lease. A process that was suspended for
+            # that long tries once more.
             left_s = max(renewed_s + claim.lease_s - began_s, claim.lease_s / HEARTBEATS_PER_LEASE)
             await asyncio.wait([beating], timeout=left_s)
             if not beating.done():
@@ -363,7 +365,7 @@ async def _until_lost(claim: Claim) -> LeaseLostError:
             except LeaseLostError as error:
                 return error
             except SidestreamError as error:
-                _log.warning("conversation %s: no heartbeat: %s", claim.task.conversation, redact(str(error)))
+                _log.warning("conversation %s: heartbeat failed: %s", claim.task.conversation, redact(str(error)))
         return LeaseLostError("the lease could not be renewed in time")
     finally:
         if beating is not None:

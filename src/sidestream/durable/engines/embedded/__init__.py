@@ -1,4 +1,4 @@
-"""The engine that needs nothing but the store: tasks are rows of its database, in SQLite or PostgreSQL."""
+"""The embedded engine, which keeps its tasks in the store's own SQLite or PostgreSQL database."""
 
 from sidestream.durable.engines.embedded.engine import EmbeddedEngine
 

@@ -1,4 +1,4 @@
-"""An engine on the store's own tables: claims by compare-and-swap, leases by counters that move."""
+"""An engine on the store's own tables. Claims use compare-and-swap; heartbeat counters keep the leases."""
 
 import asyncio
 import math
@@ -19,12 +19,12 @@ _log = get_logger(__name__)
 
 
 class EmbeddedEngineError(EngineError, StoreError):
-    """The store, in which the tasks are, has failed."""
+    """The store that holds the tasks has failed."""
 
 
 @contextmanager
 def _errors() -> Generator[None]:
-    """Raises EngineError for what the store raises."""
+    """Convert store errors to engine errors."""
     try:
         yield
     except StoreError as error:
@@ -32,9 +32,10 @@ def _errors() -> Generator[None]:
 
 
 class EmbeddedEngine:
-    """Tasks in the database of the store. Every process that has it open can enqueue them, and work.
+    """An engine whose tasks are in the store's database. Every process with the store open can enqueue and work.
 
-    A worker that is silent for `lease_s` loses its claims; one whose process has ended on the same machine, at once.
+    A worker that is unresponsive for `lease_s` seconds loses its claims. One whose process has ended on the same
+    machine loses them at once.
     """
 
     def __init__(self, store: SharedStore, *, lease_s: float = LEASE_S) -> None:
@@ -43,52 +44,52 @@ class EmbeddedEngine:
         self._table = TaskTable(store, new_owner(), lease_s)
         self._heartbeats = Heartbeats(self._table, lease_s)
         self._claims: set[tuple[str, str]] = set()
-        """Conversation and token of those that are driven here."""
+        """Conversation and token of the claims that this engine holds."""
 
     async def enqueue(self, task: Task) -> None:
-        """There is something to drive. Does nothing if it is known already."""
+        """Enqueue a task. Does nothing if it is already enqueued."""
         with _errors():
             await self._table.enqueue(task)
 
     async def wake(self, conversation: str, position: int) -> None:
-        """A conversation that waits at this position, or is about to, is driven on."""
+        """Continue a conversation that waits at this position, or is about to."""
         with _errors():
             await self._table.wake(conversation, position)
 
     async def cancel(self, conversation: str) -> None:
-        """Nothing of the conversation is driven any more."""
+        """Cancel a conversation's task."""
         with _errors():
             await self._table.cancel(conversation)
 
     async def work(
         self, drive: Drive, *, queues: Collection[str], slots: int, stopping: asyncio.Event | None = None
     ) -> None:
-        """Drives tasks of these queues, at most so many at once, until it is cancelled.
+        """Execute tasks of these queues, at most `slots` at once, until cancelled.
 
-        Once `stopping` is set, nothing more is claimed; it returns when the tasks in progress have ended.
+        Once `stopping` is set, it claims no more tasks and returns when those in progress have ended.
         """
         stopping = stopping or asyncio.Event()
         await Work(self, self._store, self._table, drive, queues=queues, slots=slots, stopping=stopping).run()
 
     async def stats(self) -> EngineStats:
-        """How many tasks there are."""
+        """Return the engine's statistics."""
         with _errors():
             return await self._table.stats()
 
     async def drivers(self, conversations: Collection[str]) -> dict[str, str]:
-        """Conversation → the process that drives it, in words."""
+        """Return descriptions of the processes that execute these conversations, by conversation id."""
         holders = await self._table.holders(conversations)
         return {conversation: described(worker) for conversation, worker in holders.items()}
 
     async def aclose(self) -> None:
-        """Ends the heartbeats. The store stays open."""
+        """Stop the heartbeats. The store stays open."""
         await self._heartbeats.aclose()
 
     async def claim(self, task: Task, *, silent_s: float = math.inf) -> EmbeddedClaim:
-        """A claim for a process that drives a run itself; `release` ends it.
+        """Claim a task for a process that executes the run itself, until `release`.
 
-        Raises TaskHeldError if another worker drives the conversation. One that is dead does not, nor one that has been
-        silent for longer than `silent_s` and its lease, by the database's clock.
+        Raises TaskHeldError if another worker holds the conversation. Dead workers do not count, nor do workers that
+        have been unresponsive for longer than both `silent_s` and their lease, by the database's clock.
         """
         with _errors():
             granted = await self._table.claim_idle(task)
@@ -97,28 +98,30 @@ class EmbeddedEngine:
             ):
                 granted = next(iter(await self._table.claim_silent([granted])), None)
         if not isinstance(granted, Granted):
-            raise TaskHeldError(f"another worker drives the conversation {task.conversation!r}")
+            raise TaskHeldError(f"another worker is executing conversation {task.conversation!r}")
         return self.claimed(granted)
 
     async def release(self, claim: EmbeddedClaim, outcome: Outcome | None = None) -> None:
-        """Ends a claim, with how far its run came; without that, another worker drives the rest at once."""
+        """Release a claim with its outcome. Without one, another worker executes the rest at once."""
         try:
             given = outcome or Outcome(position=claim.task.position, is_handed_over=True)
             await self._table.release(claim.granted, given)
-        except StoreError as error:  # Once its lease is over, another worker finds out how far the run came.
-            _log.warning("conversation %s: not released: %s", claim.task.conversation, redact(str(error)))
+        except StoreError as error:  # After the lease expires, another worker finds out how far the run came.
+            _log.warning(
+                "conversation %s: could not release the claim: %s", claim.task.conversation, redact(str(error))
+            )
         finally:
             self.forget(claim)
 
     def claimed(self, granted: Granted) -> EmbeddedClaim:
-        """The claim on a task that the table has granted."""
+        """Return the claim on a task that the table has granted."""
         self._claims.add((granted.task.conversation, granted.token))
         return EmbeddedClaim(granted, self.lease_s, self._heartbeats.beat)
 
     def forget(self, claim: EmbeddedClaim) -> None:
-        """The claim is over."""
+        """Forget a claim that has ended."""
         self._claims.discard((claim.task.conversation, claim.token))
 
     def is_driven_here(self, held: Held) -> bool:
-        """Whether the claim is one of this engine, and not over."""
+        """Return whether this engine holds the claim."""
         return (held.conversation, held.token) in self._claims

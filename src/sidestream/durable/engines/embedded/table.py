@@ -1,7 +1,7 @@
-"""The table of tasks: one row per conversation, changed by single statements that every database understands.
+"""The table of tasks, with one row per conversation, changed by single statements that every database understands.
 
-`state` is `queued`, `running`, `waiting`, `done` or `failed`. Whoever takes a row compares its token, so that of two
-who want it one gets it. Times are those of the database's clock.
+`state` is `queued`, `running`, `waiting`, `done` or `failed`. A claim compares the row's token, so that only one of two
+competing workers gets it. All times are those of the database's clock.
 """
 
 import math
@@ -16,9 +16,9 @@ from sidestream.errors import StoreError
 from sidestream.store.protocol import SharedStore
 
 TOPIC = "tasks"
-"""The topic of the store on which tasks that can be claimed are announced."""
+"""Store topic on which claimable tasks are announced."""
 MAX_FAILURES = 12
-"""How often in a row driving may fail. With the waits between them, that takes about ten minutes."""
+"""Maximum consecutive failures of a task. With the delays between them, they take about ten minutes."""
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 120.0
 
@@ -30,14 +30,14 @@ _ENQUEUE = (
     "later = CASE task.state WHEN 'running' THEN excluded.position ELSE 0 END, "
     "position = CASE task.state WHEN 'running' THEN task.position ELSE excluded.position END, "
     "since = CASE task.state WHEN 'running' THEN task.since ELSE excluded.since END, "
-    # One more attempt for what had failed at this position; a new position resets the count.
+    # A failed task at this position gets one more attempt; a new position resets the count.
     "failures = CASE WHEN excluded.position > task.position THEN 0 ELSE task.failures END, "
     "state = CASE task.state WHEN 'running' THEN task.state ELSE 'queued' END "
     "WHERE (excluded.position > task.position AND excluded.position > task.later) "
     "OR (task.state = 'failed' AND excluded.position = task.position) RETURNING state"
 )
 _WAKE = (
-    # Only the worker that drives it now may not have seen what it is woken for.
+    # Only a current worker can have missed the reason for the wake-up.
     "UPDATE {tasks} SET woken = CASE state WHEN 'running' THEN :position ELSE 0 END, "
     "due = CASE WHEN state = 'waiting' AND position = :position THEN {now} ELSE due END, "
     "since = CASE WHEN state = 'waiting' AND position = :position THEN {now} ELSE since END, "
@@ -61,7 +61,7 @@ _HELD = (
     "WHERE task.state = 'running' AND task.queue IN ({queues})"
 )
 _HOLDERS = "SELECT conversation, worker FROM {{tasks}} WHERE state = 'running' AND conversation IN ({conversations})"
-# What another statement is about to change is left out: two that wait for each other's rows would never end.
+# Skip rows that another statement has locked: two statements waiting for each other's rows would deadlock.
 _CLAIM = (
     "UPDATE {{tasks}} SET state = 'running', worker = :worker, lease = :lease, beats = 0, woken = 0, since = {{now}}, "
     "token = CASE conversation {tokens} END, takeovers = takeovers + CASE state WHEN 'running' THEN 1 ELSE 0 END "
@@ -69,7 +69,7 @@ _CLAIM = (
 )
 _CLAIM_DUE = _CLAIM + "state IN ('queued', 'waiting') AND due <= {{now}} {{skip_locked}}) RETURNING " + _GRANTED
 _CLAIM_SILENT = _CLAIM + "state = 'running' {{skip_locked}}) RETURNING " + _GRANTED
-# One statement: a task that was enqueued first could be claimed by another worker in between.
+# A single statement, since another worker could claim the task between an insert and an update.
 _CLAIM_IDLE = (
     "INSERT INTO {{tasks}} AS task (conversation, queue, position, state, due, since, worker, token, lease) "
     "VALUES (:conversation, :queue, :position, 'running', {{now}}, {{now}}, :worker, :token, :lease) "
@@ -113,7 +113,7 @@ _STATS = (
 
 
 class Held(NamedTuple):
-    """A claim as the table shows it."""
+    """A worker's claim, as read from the table."""
 
     conversation: str
     token: str
@@ -122,13 +122,13 @@ class Held(NamedTuple):
     lease_s: float
     fence: str = ""
     now: float = 0.0
-    """The database's clock."""
+    """Time by the database's clock, in seconds since 1970."""
     age_s: float = 0.0
-    """Since its last heartbeat, by that clock."""
+    """Seconds since its last heartbeat, by that clock."""
 
 
 class Candidate(Struct, frozen=True):
-    """A task that can be claimed, as it was read."""
+    """A task that can be claimed, as read from the table."""
 
     conversation: str
     token: str
@@ -137,17 +137,17 @@ class Candidate(Struct, frozen=True):
 
 
 class Granted(Struct, frozen=True):
-    """A task that was claimed."""
+    """A claimed task."""
 
     task: Task
     token: str
     failures: int
-    """How often in a row driving it has failed."""
+    """Consecutive failures."""
     is_takeover: bool
 
 
 class TaskTable:
-    """The tasks in a store's database, for one worker."""
+    """The tasks in a store's database, as used by one worker."""
 
     def __init__(self, store: SharedStore, worker: str, lease_s: float) -> None:
         self._store = store
@@ -155,54 +155,57 @@ class TaskTable:
         self._lease_s = lease_s
 
     async def enqueue(self, task: Task) -> None:
-        """Adds a task, unless there is one for this position or a later one."""
+        """Add a task unless there is one for this position or a later one."""
         if not await self._store.execute(_ENQUEUE, _values(task), notify=TOPIC):
             await self._row(task.conversation)
 
     async def wake(self, conversation: str, position: int) -> None:
-        """A task that waits at this position, now or soon, is due."""
+        """Make a task due that waits at this position, or is about to."""
         values = {"conversation": conversation, "position": position}
         await self._store.execute(_WAKE, values, notify=TOPIC)
 
     async def cancel(self, conversation: str) -> None:
-        """Removes a task, whoever holds it."""
+        """Remove a task, even if a worker holds it."""
         sql = "DELETE FROM {tasks} WHERE conversation = :conversation"
         await self._store.execute(sql, {"conversation": conversation}, notify=TOPIC)
 
     async def due(self, queues: Collection[str], limit: int) -> list[Candidate]:
-        """The tasks that can be claimed, oldest first."""
+        """Return the tasks that can be claimed, oldest first."""
         names, values = _listed("queue", queues)
         found = await self._store.execute(_DUE.format(queues=names), values | {"limit": limit})
         return [Candidate(*row) for row in found]
 
     async def next_due_s(self, queues: Collection[str]) -> float:
-        """In how many seconds the next task is due."""
+        """Return the seconds until the next task is due, or infinity if none is scheduled."""
         names, values = _listed("queue", queues)
         found = await self._store.execute(_NEXT_DUE.format(queues=names), values)
-        seconds = found[0][0] if found else None  # A store that nobody has written to has no tables yet.
+        seconds = found[0][0] if found else None  # A new store has no tables yet.
         return math.inf if seconds is None else float(seconds)
 
     async def held(self, queues: Collection[str]) -> list[Held]:
-        """The claims of all workers."""
+        """Return all workers' claims on tasks of these queues."""
         names, values = _listed("queue", queues)
         return [Held(*row) for row in await self._store.execute(_HELD.format(queues=names), values)]
 
     async def holders(self, conversations: Collection[str]) -> dict[str, str]:
-        """Conversation → the name of the worker that drives it."""
+        """Return the names of the workers that execute these conversations, by conversation id."""
         if not conversations:
             return {}
         names, values = _listed("conversation", conversations)
         return dict(await self._store.execute(_HOLDERS.format(conversations=names), values))
 
     async def claim_due(self, candidates: Sequence[Candidate]) -> list[Granted]:
-        """Claims tasks that are due; not those for which somebody else was faster."""
+        """Claim due tasks, and return those that no other worker has claimed first."""
         seen = [
             f"conversation = :conversation_{number} AND token = :seen_{number}" for number in range(len(candidates))
         ]
         return await self._claim(_CLAIM_DUE, candidates, seen)
 
     async def claim_silent(self, silent: Sequence[Held]) -> list[Granted]:
-        """Takes tasks over; not those whose worker has moved, or for which somebody else was faster."""
+        """Claim tasks of unresponsive workers.
+
+        Returns those whose worker has sent no heartbeat since, and that no other worker has claimed first.
+        """
         seen = [
             f"conversation = :conversation_{number} AND token = :seen_{number} AND beats = :beats_{number}"
             for number in range(len(silent))
@@ -212,7 +215,10 @@ class TaskTable:
         return await self._claim(_CLAIM_SILENT, candidates, seen, beats)
 
     async def claim_idle(self, task: Task) -> Granted | Held | None:
-        """Claims a conversation that nobody drives, whatever its task; else who holds it. None if that changed."""
+        """Claim a conversation that has no worker, whatever its task, or return its worker's claim.
+
+        Returns None if the task changed in between.
+        """
         held, candidate = await self._row(task.conversation)
         if held is not None:
             return held
@@ -224,7 +230,7 @@ class TaskTable:
     async def _row(self, conversation: str) -> tuple[Held | None, Candidate]:
         found = await self._store.execute(_ROW, {"conversation": conversation})
         if not found:
-            raise StoreError(f"there is no conversation {conversation!r} to drive")
+            raise StoreError(f"there is no conversation {conversation!r}")
         [[state, token, beats, worker, lease_s, fence, now, age_s]] = found
         held = Held(conversation, token, beats, worker, lease_s, fence, now, age_s) if state == "running" else None
         return held, Candidate(conversation, token, fence, now)
@@ -243,7 +249,7 @@ class TaskTable:
         whens = " ".join(f"WHEN :conversation_{number} THEN :token_{number}" for number in range(len(seen)))
         found = await self._store.execute(sql.format(tokens=whens, seen=" OR ".join(as_seen)), values)
         if len(found) < len(seen):
-            # They may have been claimed before the connection broke, and then once more.
+            # The statement may have been retried after a broken connection, so that the first try claimed the tasks.
             held = [f"conversation = :conversation_{number} AND token = :token_{number}" for number in range(len(seen))]
             found = await self._store.execute(_CLAIMED.format(held=" OR ".join(held)), values)
         return [
@@ -257,13 +263,13 @@ class TaskTable:
         ]
 
     async def beat(self, conversations: Sequence[str]) -> set[tuple[str, str]]:
-        """Renews the leases of this worker on these conversations; returns the claims that it still has."""
+        """Renew this worker's leases on these conversations, and return the claims that it still holds."""
         names, values = _listed("conversation", conversations)
         found = await self._store.execute(_BEAT.format(conversations=names), values | {"worker": self._worker})
         return {(conversation, token) for conversation, token in found}
 
     async def release(self, granted: Granted, outcome: Outcome) -> bool:
-        """Ends a claim; False if it was lost."""
+        """Release a claim, and return False if it was lost."""
         states = ("queued", "queued") if outcome.is_handed_over else ("done", "done")
         due: float | None = None
         if outcome.is_waiting:
@@ -279,7 +285,7 @@ class TaskTable:
         return bool(await self._store.execute(_RELEASE, values, notify=TOPIC))
 
     async def fail(self, granted: Granted) -> bool:
-        """Ends a claim whose driving failed: it is due again after a while. False once that was too often."""
+        """Release a claim whose task failed, and retry it after a delay. Returns False after too many failures."""
         failures = granted.failures + 1
         values: dict[str, object] = {
             "conversation": granted.task.conversation,
@@ -292,7 +298,7 @@ class TaskTable:
         return failures < MAX_FAILURES
 
     async def stats(self) -> EngineStats:
-        """How many tasks there are."""
+        """Return the statistics of all tasks."""
         found = await self._store.execute(_STATS) or [(0, 0, 0, 0, 0, 0)]
         [[queued, running, waiting, oldest_queued_s, oldest_lease_s, takeovers]] = found
         return EngineStats(
@@ -306,7 +312,7 @@ class TaskTable:
 
 
 def _token(candidate: Candidate) -> str:
-    """For a claim on this conversation: greater than all before it."""
+    """Return a token for a claim on this conversation, greater than all before it."""
     return token_after(max(candidate.token, candidate.fence), candidate.now)
 
 
@@ -315,6 +321,6 @@ def _values(task: Task) -> dict[str, object]:
 
 
 def _listed(name: str, texts: Collection[str]) -> tuple[str, dict[str, object]]:
-    """Marks for a list in SQL, and their values."""
+    """Return the placeholders of an SQL list, and their values."""
     values: dict[str, object] = {f"{name}_{number}": text for number, text in enumerate(texts)}
     return ", ".join(f":{key}" for key in values), values

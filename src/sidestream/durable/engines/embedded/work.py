@@ -1,4 +1,4 @@
-"""The loop of an embedded worker: claims what is due or abandoned, keeps the leases, and executes it."""
+"""The loop of an embedded worker, which claims due and abandoned tasks, renews their leases and executes them."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from sidestream.store.protocol import SharedStore
 from sidestream.text.redaction import redact
 
 BEATS_TOGETHER = 0.05
-"""Heartbeats within this part of a lease are one statement."""
+"""Fraction of a lease within which heartbeats are sent in one statement."""
 
 
 class Heartbeats:
@@ -28,21 +28,21 @@ class Heartbeats:
         self._table = table
         self._gather_s = lease_s * BEATS_TOGETHER
         self._conversations: set[str] = set()
-        """Those whose leases the next statement renews."""
+        """Conversations whose leases the next statement renews."""
         self._next: asyncio.Task[set[tuple[str, str]]] | None = None
 
     async def beat(self, granted: Granted) -> None:
-        """Renews a lease, with those of other claims of this moment. Raises LeaseLostError."""
+        """Renew a lease together with other claims'. Raises LeaseLostError if the claim is lost."""
         conversation = granted.task.conversation
         self._conversations.add(conversation)
         if self._next is None:
             self._next = asyncio.create_task(self._send())
             self._next.add_done_callback(_noticed)
         if (conversation, granted.token) not in await asyncio.shield(self._next):
-            raise LeaseLostError(f"the conversation {conversation!r} was given to another worker, or cancelled")
+            raise LeaseLostError(f"conversation {conversation!r} was assigned to another worker or cancelled")
 
     async def aclose(self) -> None:
-        """Sends no more."""
+        """Stop sending heartbeats."""
         if self._next is not None:
             self._next.cancel()
             await asyncio.wait([self._next])
@@ -56,13 +56,13 @@ class Heartbeats:
 
 
 def _noticed(task: "asyncio.Task[set[tuple[str, str]]]") -> None:
-    """Whoever waited for it may be gone."""
+    """Retrieve the exception of a task whose waiters may have been cancelled."""
     if not task.cancelled():
         task.exception()
 
 
 class EmbeddedClaim:
-    """A task that this process drives."""
+    """The claim on a task that this process executes."""
 
     def __init__(self, granted: Granted, lease_s: float, beat: Callable[[Granted], Awaitable[None]]) -> None:
         self.granted = granted
@@ -71,48 +71,51 @@ class EmbeddedClaim:
 
     @property
     def task(self) -> Task:
-        """What is to be driven."""
+        """The task to execute."""
         return self.granted.task
 
     @property
     def token(self) -> str:
-        """Greater than that of every earlier claim on the conversation."""
+        """Token of this claim, greater than that of every earlier claim on the conversation."""
         return self.granted.token
 
     @property
     def is_takeover(self) -> bool:
-        """True if another worker had this task before, and did not report how far it came."""
+        """Whether an earlier worker had this task and did not report how far it came."""
         return self.granted.is_takeover
 
     @property
     def lease_s(self) -> float:
-        """How long the claim holds without a heartbeat."""
+        """Seconds that the claim is valid without a heartbeat."""
         return self._lease_s
 
     async def heartbeat(self) -> None:
-        """Renews the lease. Raises LeaseLostError."""
+        """Renew the lease. Raises LeaseLostError if the claim is lost."""
         await self._beat(self.granted)
 
 
 SEEN_OF_LEASE = 0.5
-"""How much of a lease must have been seen here, if the database says that it is over: more than lies between two
-heartbeats of a live worker, so that a clock that was set forward takes nothing from anybody."""
+"""Fraction of a lease that must pass by this process's clock after the lease has expired by the database's clock.
+
+It is longer than the time between two heartbeats, so that live workers lose nothing if the database's clock jumps.
+"""
 
 
 class LeaseWatch:
-    """Compares what the table shows now with what it showed before.
+    """Detects unresponsive workers by comparing successive readings of the table.
 
-    A claim is silent if its counter stands still between two readings that are a lease apart by this process's clock.
-    Half a lease is enough if the lease is over by the database's clock, too: a worker that has just started need not
-    wait a whole one. Time in which the database did not answer does not count, since nobody could renew a lease then.
+    A claim is unresponsive if its counter has not changed between two readings that are a lease apart by this process's
+    clock. Half a lease is enough if the lease has also expired by the database's clock, so that a new worker need not
+    wait for a whole one. Time in which the database did not respond does not count, since no worker could renew a lease
+    then.
     """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[int, float]] = {}
-        """The counter of each claim, and when it was first seen at this value."""
+        """Counter of each claim, and the monotonic time at which it was first seen at this value."""
 
     def silent(self, held: Sequence[Held], asked_s: float, answered_s: float) -> list[Held]:
-        """Those of the claims that were silent for their lease. Both times are monotonic."""
+        """Return the claims that were unresponsive for their lease. Both times are monotonic."""
         seen: dict[tuple[str, str], tuple[int, float]] = {}
         found: list[Held] = []
         for claim in held:
@@ -126,7 +129,7 @@ class LeaseWatch:
         return found
 
     def reset(self) -> None:
-        """The database did not answer: every lease starts over."""
+        """Restart every lease because the database did not respond."""
         self._seen.clear()
 
 
@@ -134,13 +137,13 @@ _PROC = Path("/proc")
 
 
 def new_owner() -> str:
-    """A name that no other worker has: `machine:process:start:random`."""
+    """Return a unique worker name, `machine:process:start:random`."""
     pid = os.getpid()
     return f"{_machine() or '-'}:{pid}:{_started(pid) or '-'}:{secrets.token_hex(6)}"
 
 
 def is_dead(owner: str) -> bool:
-    """True if the worker's process was on this machine and is no more. False if nobody here can know."""
+    """Return whether the worker's process ran on this machine and has ended. False if that cannot be determined."""
     machine, _, rest = owner.partition(":")
     pid, _, rest = rest.partition(":")
     started = rest.partition(":")[0]
@@ -150,14 +153,14 @@ def is_dead(owner: str) -> bool:
 
 
 def described(owner: str) -> str:
-    """The process of a worker, in words."""
+    """Describe the process of a worker for users."""
     machine, _, rest = owner.partition(":")
     where = "this machine" if machine == _machine() else "another machine"
     return f"process {rest.partition(':')[0]} on {where}"
 
 
 def _machine() -> str | None:
-    """This start of this machine, and the namespace in which its processes have their numbers."""
+    """Return an id of this machine's current boot and process namespace, or None if they are unknown."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.stat(_PROC / 'self/ns/pid').st_ino}"
@@ -166,30 +169,30 @@ def _machine() -> str | None:
 
 
 def _started(pid: int) -> str | None:
-    """When the process began, in ticks since the machine's start; None if it has ended, reaped or not."""
+    """Return when the process started, in ticks since boot, or None if it has ended, reaped or not."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
         return None
-    # The name of the program, in parentheses, may hold anything.
+    # The program's name, in parentheses, may contain any character.
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in ("Z", "X") else fields[19]
 
 
 SCANS_PER_LEASE = 4
-"""How often a worker looks at the claims of others, so that a silent one is taken over well within two leases."""
+"""Scans of other workers' claims per lease. They make a failover happen well within two leases."""
 CLAIMS_AT_ONCE = 10
-"""Few enough that other workers have their share of what is due at the same time."""
+"""Maximum claims per statement, low enough to leave other workers their share."""
 CONTENDED_S = 0.05
-"""How long it waits if others claimed, or are about to claim, all that it saw."""
+"""Seconds to wait if other workers have claimed, or are about to claim, all candidates."""
 RETRY_S = 1.0
-"""How long it waits after the store has failed."""
+"""Seconds to wait after the store has failed."""
 
 _log = get_logger(__name__)
 
 
 class Claimant(Protocol):
-    """What this needs of the engine: it grants claims, and ends them."""
+    """The part of the engine that `Work` uses to create and end claims."""
 
     lease_s: float
 
@@ -203,7 +206,7 @@ class Claimant(Protocol):
 
 
 class Work:
-    """Drives tasks of some queues, at most so many at once."""
+    """Executes tasks of some queues, at most `slots` at once."""
 
     def __init__(
         self,
@@ -217,7 +220,7 @@ class Work:
         stopping: asyncio.Event,
     ) -> None:
         if slots < 1 or not queues:
-            raise ConfigurationError("a worker needs a queue, and at least one slot")
+            raise ConfigurationError(f"queues must not be empty, and slots must be at least 1, not {slots}")
         self._engine = engine
         self._store = store
         self._table = table
@@ -230,12 +233,12 @@ class Work:
         self._leases = LeaseWatch()
         self._scan_s = engine.lease_s / SCANS_PER_LEASE
         self._next_scan_s = time.monotonic()
-        self._claiming = Outage("tasks cannot be claimed")
+        self._claiming = Outage("cannot claim tasks")
         self._left: dict[str, float] = {}
-        """Conversations that were handed over here, and until when they are left to other workers."""
+        """Conversations that this worker handed off, and the monotonic time until which it leaves them to others."""
 
     async def run(self) -> None:
-        """Works until it is cancelled, or has stopped."""
+        """Work until cancelled or stopped."""
         async with asyncio.TaskGroup() as group:
             watching = [group.create_task(self._watch()), group.create_task(self._notice_stopping())]
             while not self._stopping.is_set():
@@ -256,7 +259,7 @@ class Work:
                 task.cancel()
 
     async def _wait(self, seconds: float) -> None:
-        """Until something changes, at most so long."""
+        """Wait for a change, at most `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -266,8 +269,8 @@ class Work:
         self._changed.set()
 
     async def _watch(self) -> None:
-        """Notices when tasks are added, or woken."""
-        noticing = Outage("new tasks are not noticed at once")
+        """Watch for tasks that are added or woken."""
+        noticing = Outage("cannot watch for new tasks")
         while True:
             try:
                 async with aclosing(self._store.changes(TOPIC)) as changes:
@@ -279,7 +282,7 @@ class Work:
                 await asyncio.sleep(RETRY_S)
 
     async def _round(self, group: asyncio.TaskGroup) -> float:
-        """Claims what can be claimed; returns how long to wait if nothing changes."""
+        """Claim available tasks, and return the seconds to wait if nothing changes."""
         if time.monotonic() >= self._next_scan_s:
             await self._take_over(group, await self._scan())
             self._next_scan_s = time.monotonic() + self._scan_s
@@ -295,12 +298,12 @@ class Work:
         return self._driving < self._slots and not self._stopping.is_set()
 
     async def _scan(self) -> list[Held]:
-        """The claims that their workers have left."""
+        """Return the claims that dead and unresponsive workers hold."""
         asked_s = time.monotonic()
         held = await self._table.held(self._queues)
         answered_s = time.monotonic()
         if answered_s - asked_s > self._engine.lease_s:
-            self._leases.reset()  # So slow a store delays heartbeats, too.
+            self._leases.reset()  # A store this slow delays heartbeats, too.
         others = [claim for claim in held if not self._engine.is_driven_here(claim)]
         silent = self._leases.silent(others, asked_s, answered_s)
         dead = {worker for worker in {claim.worker for claim in others} if is_dead(worker)}
@@ -311,11 +314,11 @@ class Work:
             count = min(self._slots - self._driving, CLAIMS_AT_ONCE)
             some, silent = silent[:count], silent[count:]
             for granted in await self._table.claim_silent(some):
-                _log.info("conversation %s: taken over", granted.task.conversation)
+                _log.info("conversation %s: claimed from an unresponsive worker", granted.task.conversation)
                 self._start(group, granted)
 
     async def _claim_due(self, group: asyncio.TaskGroup) -> bool:
-        """Claims what is due. False if others have, or hold, all of it."""
+        """Claim due tasks, and return False if other workers have claimed or locked all of them."""
         now_s = time.monotonic()
         self._left = {conversation: until_s for conversation, until_s in self._left.items() if until_s > now_s}
         free = min(self._slots - self._driving, CLAIMS_AT_ONCE)
@@ -344,7 +347,9 @@ class Work:
             await self._engine.release(claim)
             raise
         except Exception as error:
-            _log.warning("conversation %s: not driven: %s", conversation, redact(f"{type(error).__name__}: {error}"))
+            _log.warning(
+                "conversation %s: execution failed: %s", conversation, redact(f"{type(error).__name__}: {error}")
+            )
             await self._failed(claim)
         else:
             if outcome.is_handed_over:
@@ -359,7 +364,10 @@ class Work:
         try:
             if not await self._table.fail(claim.granted):
                 _log.error(
-                    "conversation %s: given up; enqueue it again once the cause is gone", claim.task.conversation
+                    "conversation %s: too many failures; enqueue it again once the cause is fixed",
+                    claim.task.conversation,
                 )
-        except StoreError as error:  # The lease ends by itself.
-            _log.warning("conversation %s: not released: %s", claim.task.conversation, redact(str(error)))
+        except StoreError as error:  # The lease will expire.
+            _log.warning(
+                "conversation %s: could not release the claim: %s", claim.task.conversation, redact(str(error))
+            )

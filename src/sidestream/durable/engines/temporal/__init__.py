@@ -1,6 +1,6 @@
-"""The engine on Temporal: a workflow per conversation, a task queue per agent. Needs the extra `temporal`.
+"""The Temporal engine, with a workflow per conversation and a task queue per agent. Needs the extra `temporal`.
 
-Ids of conversations, names of agents, positions and times are stored there, and nothing else.
+Temporal stores only conversation ids, agent names, positions and times.
 """
 
 from sidestream.durable.engines.temporal.engine import TemporalEngine

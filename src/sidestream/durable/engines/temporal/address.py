@@ -1,4 +1,4 @@
-"""Where Temporal is, from a URL and the variables that Temporal's own tools read."""
+"""Connections to Temporal, from a URL and the environment variables that Temporal's own tools read."""
 
 import asyncio
 import os
@@ -16,43 +16,43 @@ from sidestream.lazy import outlast_threads
 from sidestream.text.redaction import redact, register_secret
 
 LEASE_S = 30.0
-"""How long a worker may be silent. Shorter ones cost the server more requests, and lines in its log."""
+"""Default lease in seconds. A shorter one costs the server more requests and log lines."""
 MIN_LEASE_S = 1.0
 MAX_LEASE_S = 3600.0
 ANSWER_S = 10.0
-"""How long the service may take for an answer."""
+"""Seconds the service has to respond."""
 PORT = 7233
 FORM = "temporal://host:port/namespace"
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """A namespace of a Temporal service, and what Sidestream uses of it."""
+    """A namespace of a Temporal service, with the engine's settings."""
 
     host: str | None
-    """With its port; None: from the environment or Temporal's configuration file."""
+    """Host and port. None means those of the environment or Temporal's configuration file."""
     namespace: str | None = None
     prefix: str = "sidestream"
-    """Begins the names of workflows and task queues. Two installations in one namespace need two."""
+    """Prefix of workflow and task queue names. Installations that share a namespace need different ones."""
     lease_s: float = LEASE_S
     tls: bool | None = None
-    """None: as the environment says, which means TLS if there is an API key."""
+    """Whether to use TLS. None means the environment's setting, which is TLS if there is an API key."""
 
 
 def parse_address(url: str) -> Address:
-    """The address in a URL. Raises ConfigurationError, which says how one looks."""
+    """Parse a Temporal URL. Raises ConfigurationError if it is invalid."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
         options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
     except ValueError:
-        raise ConfigurationError(f"not an address of Temporal; it looks like {FORM}") from None
+        raise ConfigurationError(f"invalid Temporal URL; use {FORM}") from None
     if parts.scheme != "temporal" or parts.fragment:
-        raise ConfigurationError(f"not an address of Temporal; it looks like {FORM}")
+        raise ConfigurationError(f"invalid Temporal URL; use {FORM}")
     if "@" in parts.netloc:
-        raise ConfigurationError("an API key does not belong in the address of Temporal; set TEMPORAL_API_KEY")
+        raise ConfigurationError("the Temporal URL must not contain an API key; set TEMPORAL_API_KEY instead")
     if unknown := options.keys() - {"prefix", "lease", "tls"}:
         names = ", ".join(sorted(unknown))
-        raise ConfigurationError(f"unknown in the address of Temporal: {names}; known are lease, prefix and tls")
+        raise ConfigurationError(f"unknown options in the Temporal URL: {names}; use lease, prefix or tls")
     shown = f"[{host}]" if host and ":" in host else host
     return Address(
         host=f"{shown}:{port or PORT}" if shown else None,
@@ -64,7 +64,7 @@ def parse_address(url: str) -> Address:
 
 
 async def connect(address: Address) -> Client:
-    """A client of the service. Raises EngineError if it does not answer, ConfigurationError for invalid settings."""
+    """Connect to the service. Raises EngineError if it does not respond, ConfigurationError if settings are invalid."""
     outlast_threads()
     settings = _settings(address)
     host, namespace = settings["target_host"], settings["namespace"]
@@ -75,13 +75,17 @@ async def connect(address: Address) -> Client:
             return await Client.connect(**settings)
     except (RuntimeError, ValueError, TimeoutError) as error:  # What the SDK raises, whatever the reason.
         raise EngineError(
-            f"Temporal does not answer at {host} (namespace {namespace}). Is it running, and does it expect TLS? "
-            f"For development, run: temporal server start-dev --namespace {namespace}. {redact(str(error))}"
+            f"cannot connect to Temporal at {host} (namespace {namespace}): {redact(str(error))}; check that it is "
+            "running and whether it expects TLS; for development, run: "
+            f"temporal server start-dev --namespace {namespace}"
         ) from None
 
 
 def forget_frames(error: RPCError) -> None:
-    """Call it where an error is caught: the SDK may keep its cause for good, whose frames keep the connection open."""
+    """Remove the tracebacks of a caught error.
+
+    The SDK may keep its cause indefinitely, and the frames would keep the connection open.
+    """
     for each in (error, error.__cause__, error.__context__):
         if each is not None:
             each.__traceback__ = None
@@ -89,13 +93,13 @@ def forget_frames(error: RPCError) -> None:
 
 def _settings(address: Address) -> dict[str, Any]:
     try:
-        # Credentials of a profile in a file are for the host of that profile.
+        # A profile's credentials are only for the host of that profile.
         profile = ClientConfigProfile.load(disable_file=address.host is not None and not _names_file())
         found = dict[str, Any](profile.to_client_connect_config())
     except (RuntimeError, ValueError, OSError) as error:
-        raise ConfigurationError(f"the settings of Temporal are invalid: {redact(str(error))}") from None
+        raise ConfigurationError(f"invalid Temporal settings: {redact(str(error))}") from None
     if address.tls is not None:
-        # What the environment says about certificates stays.
+        # Keep the environment's certificates.
         found["tls"] = (found.get("tls") or True) if address.tls else False
     found["target_host"] = address.host or found.get("target_host") or f"127.0.0.1:{PORT}"
     found["namespace"] = address.namespace or found.get("namespace") or "default"
@@ -103,7 +107,7 @@ def _settings(address: Address) -> dict[str, Any]:
 
 
 def _names_file() -> bool:
-    """Whether somebody chose a configuration file, or a profile in it, for this process."""
+    """Return whether the environment selects a configuration file or a profile."""
     return any(os.environ.get(name) for name in ("TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE"))
 
 
@@ -115,7 +119,9 @@ def _lease(text: str | None) -> float:
     except ValueError:
         lease_s = -1.0
     if not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
-        raise ConfigurationError(f"the lease must be a number of seconds between {MIN_LEASE_S:g} and {MAX_LEASE_S:g}")
+        raise ConfigurationError(
+            f"lease in the Temporal URL must be between {MIN_LEASE_S:g} and {MAX_LEASE_S:g} seconds, not {text!r}"
+        )
     return lease_s
 
 
@@ -123,5 +129,5 @@ def _flag(text: str | None) -> bool | None:
     if text is None:
         return None
     if text.lower() not in ("true", "false"):
-        raise ConfigurationError("tls in the address of Temporal is true or false")
+        raise ConfigurationError(f"tls in the Temporal URL must be true or false, not {text!r}")
     return text.lower() == "true"

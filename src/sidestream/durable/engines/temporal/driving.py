@@ -1,4 +1,4 @@
-"""Polls the task queues of Temporal, claims an attempt of an activity for each task, and executes it."""
+"""Polls Temporal's task queues, claims an activity attempt for each task, and executes it."""
 
 import asyncio
 import random
@@ -28,14 +28,14 @@ from sidestream.logs import get_logger
 from sidestream.text.redaction import redact
 
 FAILED_S = 0.5
-"""How soon a task on which a worker failed is given to another; doubled with each attempt, up to a lease."""
+"""Seconds until a failed task is given to another worker; doubled with each attempt, up to a lease."""
 
 
 class TemporalClaim:
-    """The right to drive a conversation: the server counts from its last heartbeat."""
+    """The right to execute a conversation's run. The server measures the lease from the last heartbeat."""
 
     def __init__(self, client: Client, answer: PollActivityTaskQueueResponse, drive: DriveInput, last: str) -> None:
-        """`last` is the token in the last heartbeat of an earlier attempt."""
+        """Create the claim from a poll's response and the token in an earlier attempt's last heartbeat."""
         self.task = Task(conversation=drive.conversation, position=drive.position, queue=drive.queue)
         self.token = _token(answer, max(drive.token, last))
         self.is_takeover = answer.attempt > 1 or drive.is_takeover
@@ -44,14 +44,14 @@ class TemporalClaim:
         self._activity = client.get_async_activity_handle(task_token=answer.task_token)
 
     async def heartbeat(self) -> None:
-        """Renews the lease. Raises LeaseLostError, and EngineError if the service does not answer."""
+        """Renew the lease. Raises LeaseLostError if the claim is lost, EngineError if the service does not respond."""
         try:
             async with asyncio.timeout(self.lease_s / 2):
                 await self._activity.heartbeat(self.token)
         except AsyncActivityCancelledError:
             raise self._lost() from None
         except TimeoutError:
-            raise EngineError("Temporal does not answer") from None
+            raise EngineError("Temporal did not answer in time") from None
         except RPCError as error:
             forget_frames(error)
             if error.status == RPCStatusCode.NOT_FOUND:
@@ -59,7 +59,7 @@ class TemporalClaim:
             raise EngineError(f"Temporal: {redact(error.message)}") from None
 
     async def report(self, outcome: Outcome) -> None:
-        """How far it was driven: the claim ends."""
+        """Report the outcome, which ends the claim."""
         await self._end(
             Driven(
                 position=outcome.position,
@@ -71,14 +71,14 @@ class TemporalClaim:
         )
 
     async def give_back(self) -> None:
-        """Ends the claim without a report: another worker drives it, at once."""
+        """Release the claim without a report, so that another worker executes the task at once."""
         position, was_lost = self.task.position, self.is_takeover
         await self._end(Driven(position=position, token=self.token, is_handed_over=True, is_takeover=was_lost))
 
     async def fail(self, error: BaseException) -> None:
-        """This worker could not drive it: another does, later with each attempt."""
+        """Report a failure, so that another worker executes the task after a delay that grows with each attempt."""
         wait_s = min(self.lease_s, FAILED_S * 2 ** min(self._attempt - 1, 20))
-        # Without its traceback, which would be stored there.
+        # Leave out the traceback, which Temporal would store.
         failure = ApplicationError(
             redact(str(error)), type=type(error).__name__, next_retry_delay=timedelta(seconds=wait_s)
         )
@@ -92,7 +92,7 @@ class TemporalClaim:
                 else:
                     await self._activity.fail(report, last_heartbeat_details=[self.token])
         except TimeoutError:
-            raise EngineError("Temporal does not answer") from None
+            raise EngineError("Temporal did not answer in time") from None
         except RPCError as error:
             forget_frames(error)
             if error.status == RPCStatusCode.NOT_FOUND:
@@ -100,7 +100,7 @@ class TemporalClaim:
             raise EngineError(f"Temporal: {redact(error.message)}") from None
 
     def _lost(self) -> LeaseLostError:
-        return LeaseLostError(f"the claim on conversation {self.task.conversation!r} is over")
+        return LeaseLostError(f"the claim on conversation {self.task.conversation!r} was lost")
 
 
 def _token(answer: PollActivityTaskQueueResponse, previous: str) -> str:
@@ -111,23 +111,26 @@ def _token(answer: PollActivityTaskQueueResponse, previous: str) -> str:
 
 RETRY_S = 1.0
 STOP_S = 0.3
-"""How long the service may take to end a poll. One that cannot: a task in the answer that is not read waits a lease."""
+"""Seconds the service has to end a poll. If it does not, a task in the unread response waits for a lease."""
 
 
 class Queue:
-    """Gives one claim at a time. A poll that is cancelled ends at the service, too, so that no task gets lost in it."""
+    """A task queue that yields one claim at a time.
+
+    Cancelling a poll also ends it at the service, so that no task gets lost in it.
+    """
 
     def __init__(self, client: Client, name: str, poll_s: float) -> None:
         self._client = client
         self._name = name
         self._poll_s = poll_s
         self._key = uuid.uuid4().hex
-        self._polling = Outage(f"Temporal gives no tasks of {name}")
+        self._polling = Outage(f"cannot poll Temporal's task queue {name}")
         self._groups: dict[str, float] = {}
-        """Parts of the queue that the service wants to have polled, with their weights."""
+        """Weights of the queue's poller groups, by group id, as the service reports them."""
 
     async def claim(self) -> TemporalClaim | None:
-        """The next claim; None if there was nothing for a while, or the service did not answer."""
+        """Wait for the next claim, or return None if the poll timed out or failed."""
         polling = asyncio.create_task(self._poll())
         try:
             answer = await asyncio.shield(polling)
@@ -157,7 +160,7 @@ class Queue:
         return await service.poll_activity_task_queue(request, timeout=timedelta(seconds=self._poll_s))
 
     async def _end(self, polling: asyncio.Task[PollActivityTaskQueueResponse]) -> None:
-        """Ends a poll, and gives back what it has brought."""
+        """End a poll, and release the task that it has returned, if any."""
         request = ShutdownWorkerRequest(
             namespace=self._client.namespace,
             identity=self._client.identity,
@@ -170,7 +173,7 @@ class Queue:
             async with asyncio.timeout(STOP_S):
                 try:
                     await self._client.workflow_service.shutdown_worker(request)
-                except RPCError as error:  # An older service does not know it.
+                except RPCError as error:  # Older services do not support it.
                     forget_frames(error)
                 answer = await polling
             if answer.task_token and (claim := await self._accepted(answer)) is not None:
@@ -186,27 +189,28 @@ class Queue:
         try:
             (drive,) = await converter.decode(answer.input.payloads, [DriveInput])
             (last,) = await converter.decode(beats, [str]) if beats else [""]
-        except Exception as error:  # From a version that this one does not understand: left to a worker that does.
-            _log.warning("a task of Temporal cannot be read: %s", redact(str(error)))
+        except Exception as error:  # Another version enqueued it; leave it to a worker that understands it.
+            _log.warning("cannot read a task from Temporal: %s", redact(str(error)))
             return None
         return TemporalClaim(self._client, answer, drive, last)
 
 
 MIN_POLL_S = 2.2
-"""The service refuses polls below 2 s, and answers a second before their time is over."""
+"""Minimum poll in seconds. The service rejects polls below 2 s, and responds a second before they time out."""
 MAX_POLL_S = 60.0
 POLL_PER_LEASE = 0.35
-"""A worker that hangs still has its polls at the service, which would give it tasks, and it before others. They end
-before its claims do."""
+"""Fraction of a lease that a poll takes. The service would give tasks to the open polls of a hanging worker, so they
+end before its claims do."""
 PAUSE_S = 1.0
-"""For so long a worker that has handed something over takes nothing: it is about to stop, and others are not."""
+"""Seconds for which a worker claims nothing after handing off a task, since it is probably about to stop."""
 _log = get_logger(__name__)
 
 
 class ActiveTasks:
-    """The tasks of one `work`.
+    """The tasks of one call to `work`.
 
-    The SDK's own activity worker keeps a poll open for a minute, also when its process hangs, and has slots per queue.
+    Replaces the SDK's activity worker, which keeps a poll open for a minute even if its process hangs, and has separate
+    slots for each queue.
     """
 
     def __init__(
@@ -217,9 +221,9 @@ class ActiveTasks:
         self._queues = [activity_queue(prefix, queue) for queue in queues]
         self._poll_s = min(max(MIN_POLL_S, lease_s * POLL_PER_LEASE), MAX_POLL_S)
         self._conversations: set[str] = set()
-        """The conversations that are driven here."""
+        """Conversations being executed."""
         self.reported: set[str] = set()
-        """The conversations whose claims have ended here, since it is stopping."""
+        """Conversations whose claims have ended since this worker began to stop."""
         self._is_stopping = False
         self._stopping: asyncio.Event | None = None
         self._taking: list[asyncio.Task[None]] = []
@@ -227,7 +231,10 @@ class ActiveTasks:
         self._paused_until = 0.0
 
     async def run(self, stopping: asyncio.Event | None = None) -> None:
-        """Until it is cancelled, and what is driven with it; or until that has ended, once it is stopping."""
+        """Execute tasks until cancelled, or until `stopping` is set and the tasks in progress have ended.
+
+        Cancelling it also cancels the tasks in progress.
+        """
         async with asyncio.TaskGroup() as group:
             self._taking = [
                 group.create_task(self._take(Queue(self._client, name, self._poll_s), group)) for name in self._queues
@@ -238,21 +245,21 @@ class ActiveTasks:
                 self._stop()
 
     async def _take(self, queue: Queue, group: asyncio.TaskGroup) -> None:
-        """One poll at a time, so there is at most one task for each further queue that has no slot."""
+        """Claim tasks of a queue, one poll at a time, so that each queue has at most one task without a slot."""
         while True:
             await self._ready()
             claim = await queue.claim()
             if claim is None:
                 continue
             if claim.task.conversation in self._conversations:
-                self._pause()  # This worker was silent for too long, and may still be: others first.
+                self._pause()  # This worker was unresponsive for too long, and may still be; let others go first.
             has_slot = not self._slots.locked()
             if has_slot:
-                await self._slots.acquire()  # At once, so that the next poll sees it taken.
+                await self._slots.acquire()  # Acquire it here, so that the next poll sees it taken.
             group.create_task(self._keep(claim, has_slot=has_slot))
 
     async def _ready(self) -> None:
-        """Until there is a slot, and nothing was handed over lately."""
+        """Wait until a slot is free and any pause has ended."""
         await asyncio.sleep(max(0.0, self._paused_until - time.monotonic()))
         async with self._slots:
             pass
@@ -268,8 +275,8 @@ class ActiveTasks:
             await self._driven(claim)
         except LeaseLostError as error:
             _log.info("conversation %s: %s", conversation, error)
-        except SidestreamError as error:  # The report: another worker sees in the log that nothing is left to drive.
-            _log.warning("conversation %s: not reported: %s", conversation, redact(str(error)))
+        except SidestreamError as error:  # The report failed; another worker will read the outcome from the log.
+            _log.warning("conversation %s: could not report outcome: %s", conversation, redact(str(error)))
         finally:
             if self._is_stopping:
                 self.reported.add(conversation)
@@ -284,11 +291,11 @@ class ActiveTasks:
             await self._taken()
             await claim.give_back()
             raise
-        except LeaseLostError as error:  # If only the log says so, the claim still holds here.
+        except LeaseLostError as error:  # If only the log's fence rejected it, Temporal still holds the claim.
             await claim.fail(error)
             raise
         except Exception as error:
-            _log.warning("conversation %s: given to another: %s", claim.task.conversation, redact(str(error)))
+            _log.warning("conversation %s: execution failed: %s", claim.task.conversation, redact(str(error)))
             await claim.fail(error)
             return
         finally:
@@ -302,11 +309,11 @@ class ActiveTasks:
     def _stop(self) -> None:
         self._is_stopping = True
         for task in self._taking:
-            if not task.cancelling():  # A second time would interrupt how it ends its poll.
+            if not task.cancelling():  # A second cancellation would interrupt the end of its poll.
                 task.cancel()
 
     async def _taken(self) -> None:
-        """Ends the polls: one that is open would get back what is given to others next, and may lose it."""
+        """End the polls. An open poll would get back the task that is about to be released, and might lose it."""
         self._stop()
         await asyncio.wait(self._taking)
 

@@ -1,4 +1,4 @@
-"""The engine on Temporal, and its figures of queued, running and waiting conversations."""
+"""The Temporal engine, and its statistics of queued, running and waiting conversations."""
 
 import asyncio
 import time
@@ -36,21 +36,21 @@ from sidestream.text.redaction import redact
 from sidestream.version import __version__
 
 MAX_DESCRIBED = 500
-"""Workflows that are looked at; the others are assumed to be like them."""
+"""Maximum workflows to inspect. The statistics of the others are extrapolated."""
 AT_ONCE = 20
 
 
 async def figures(client: Client, prefix: str) -> EngineStats:
-    """The figures of the open workflows whose ids begin with the prefix."""
+    """Return the statistics of the open workflows with this prefix."""
     ids_begin = f"{prefix}:".replace("'", "''")
     query = f"WorkflowType = '{CONVERSATION}' AND ExecutionStatus = 'Running' AND WorkflowId STARTS_WITH '{ids_begin}'"
     ids = [found.id async for found in client.list_workflows(query, limit=MAX_DESCRIBED)]
-    # Only what was cut off is estimated: the index lags behind, and a count may know other workflows than the list.
+    # Count only if the list was cut off: the index lags behind, so the count may differ from the list.
     total = len(ids) if len(ids) < MAX_DESCRIBED else (await client.count_workflows(query)).count
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def described(id: str) -> DescribeWorkflowExecutionResponse | None:
-        """None for a workflow that has ended since it was listed."""
+        """Describe a workflow, or return None if it has ended since it was listed."""
         async with slots:
             try:
                 found = (await client.get_workflow_handle(id).describe()).raw_description
@@ -67,7 +67,7 @@ async def figures(client: Client, prefix: str) -> EngineStats:
 
 
 def _stats(found: list[DescribeWorkflowExecutionResponse], share: float) -> EngineStats:
-    """The figures of all workflows, of which these are one in `share`."""
+    """Return the statistics of all workflows, of which these are one in `share`."""
     now = datetime.now(UTC).timestamp()
     activities = [activity for workflow in found for activity in workflow.pending_activities]
     is_queued = [activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED for activity in activities]
@@ -96,22 +96,21 @@ def _seconds(time: Timestamp) -> float:
 RETRY_S = 1.0
 MAX_RETRY_S = 30.0
 MIN_DECISION_S, MAX_DECISION_S = 2.0, 10.0
-"""How long a worker may take to decide what comes next, before another does: as long as it may be silent, within these
-bounds."""
+"""Bounds, in seconds, of the time after which another worker takes over a workflow's next decision."""
 SETTLE_S = 2.0
 OVER_S = 60.0
-"""For so long a conversation is known that has nothing left to drive."""
+"""Seconds for which finished conversations are remembered."""
 SANDBOX = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules("sidestream", "msgspec"))
 _log = get_logger(__name__)
 
 
 class TemporalEngine:
-    """A workflow for each conversation with something to drive; its activity is the claim of a worker."""
+    """An engine with a Temporal workflow for each conversation that has tasks. Its activity is a worker's claim."""
 
     def __init__(self, _store: SharedStore | None, url: str, *, lease_s: float | None = None) -> None:
-        """The engine at `temporal://host:port/namespace`; connects when it is first used. Runs of any store can use it.
+        """Create the engine at `temporal://host:port/namespace`, which connects on first use and works with any store.
 
-        `lease_s` goes before the lease in the URL. Raises ConfigurationError for an invalid URL.
+        `lease_s` overrides the lease in the URL. Raises ConfigurationError if the URL is invalid.
         """
         address = parse_address(url)
         self._address = address if lease_s is None else replace(address, lease_s=lease_s)
@@ -120,7 +119,7 @@ class TemporalEngine:
         self._deciding = asyncio.Lock()
 
     async def enqueue(self, task: Task) -> None:
-        """Starts the workflow of the conversation, or signals the one that runs."""
+        """Enqueue a task by starting the conversation's workflow or signalling the running one."""
         due = Due(task.position, task.queue, task.at)
         address = self._address
         async with self._answering() as client:
@@ -138,19 +137,19 @@ class TemporalEngine:
             )
 
     async def wake(self, conversation: str, position: int) -> None:
-        """Signals the workflow. Without one, nothing waits."""
+        """Signal the workflow, if there is one, to continue at this position."""
         async with self._answering(is_missing_fine=True) as client:
             await client.get_workflow_handle(self._id(conversation)).signal(WAKE, position)
 
     async def cancel(self, conversation: str) -> None:
-        """Terminates the workflow: at once, also without a worker, so that a later task starts a new one."""
+        """Terminate the workflow. It needs no worker and acts at once, so that a later task starts a new workflow."""
         async with self._answering(is_missing_fine=True) as client:
             await client.get_workflow_handle(self._id(conversation)).terminate(reason="cancelled")
 
     async def work(
         self, drive: Drive, *, queues: Collection[str], slots: int, stopping: asyncio.Event | None = None
     ) -> None:
-        """Drives tasks of these queues, and decides for any conversation what comes next, until it is cancelled."""
+        """Execute tasks of these queues, and run the workflows of all conversations, until cancelled."""
         client = await self._reached()
         driving = ActiveTasks(
             client, drive, prefix=self._address.prefix, queues=queues, slots=slots, lease_s=self._address.lease_s
@@ -164,18 +163,18 @@ class TemporalEngine:
             deciding.cancel()
 
     async def stats(self) -> EngineStats:
-        """How many tasks there are: of at most a few hundred workflows each, beyond that an estimate."""
+        """Return the engine's statistics, which are estimates if there are more than `MAX_DESCRIBED` workflows."""
         async with self._answering() as client:
             return await figures(client, self._address.prefix)
 
     async def aclose(self) -> None:
-        """Forgets the connection, which closes with its last user."""
+        """Drop the connection, which closes with its last user."""
         self._connected = None
 
     async def _is_over(self, client: Client, task: Task) -> bool:
-        """Whether the conversation was driven past this task, a short while ago.
+        """Return whether a workflow that finished in the last `OVER_S` seconds got past this task.
 
-        Not longer: a conversation that was deleted may begin anew.
+        Older ones do not count, since a deleted conversation may be created again.
         """
         id = self._id(task.conversation)
         try:
@@ -192,17 +191,17 @@ class TemporalEngine:
             return False
 
     async def _decide(self, client: Client) -> None:
-        """Runs workflows. Only one worker of a client may."""
+        """Run workflows. Each client may have only one worker that does."""
         async with self._deciding:
             while True:
                 try:
                     await self._workflows(client).run()
                 except Exception as error:
-                    _log.warning("workflows are not run: %s", redact(str(error)))
+                    _log.warning("cannot run workflows: %s", redact(str(error)))
                 await asyncio.sleep(RETRY_S)
 
     def _workflows(self, client: Client) -> Worker:
-        # Without a cache there are no queues that belong to one worker, in which tasks stay when it dies.
+        # A cache would give each worker its own queue, in which tasks would stay if the worker dies.
         return Worker(
             client,
             task_queue=self._address.prefix,
@@ -215,13 +214,15 @@ class TemporalEngine:
         )
 
     async def _settle(self, client: Client, conversations: Collection[str]) -> None:
-        """What was reported last is decided before this worker stops to decide: the service may have asked it already,
-        and would wait for its answer."""
+        """Wait until the workflows of the last reports have been advanced.
+
+        The service may already have asked this worker to do so, and would wait for its response.
+        """
         try:
             async with asyncio.timeout(SETTLE_S):
                 for conversation in conversations:
                     workflow = client.get_workflow_handle(self._id(conversation))
-                    # Nothing announces it.
+                    # Temporal offers no notification.
                     while (await workflow.describe()).raw_description.HasField("pending_workflow_task"):  # noqa: ASYNC110
                         await asyncio.sleep(0.02)
         except TimeoutError:
@@ -236,8 +237,8 @@ class TemporalEngine:
             return self._connected
 
     async def _reached(self) -> Client:
-        """The client, as soon as the service answers."""
-        wait_s, reaching = RETRY_S, Outage("tasks cannot be claimed")
+        """Return the client, as soon as the service responds."""
+        wait_s, reaching = RETRY_S, Outage("cannot claim tasks")
         while True:
             try:
                 client = await self._client()
@@ -250,13 +251,13 @@ class TemporalEngine:
 
     @asynccontextmanager
     async def _answering(self, *, is_missing_fine: bool = False) -> AsyncGenerator[Client]:
-        """A client for one request, whose errors become ours."""
+        """Yield a client for one request, and convert its errors to EngineError."""
         client = await self._client()
         try:
             async with asyncio.timeout(ANSWER_S):
                 yield client
         except TimeoutError:
-            raise EngineError("Temporal does not answer") from None
+            raise EngineError("Temporal did not answer in time") from None
         except RPCError as error:
             forget_frames(error)
             has_namespace = "namespace" not in error.message.lower()

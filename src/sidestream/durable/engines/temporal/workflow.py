@@ -1,8 +1,8 @@
-"""The workflow of a conversation: when it is driven, and in which queue.
+"""The workflow of a conversation, which decides when its run is executed, and in which queue.
 
-Temporal replays it from its history: no clock, no randomness, no I/O. Histories of earlier versions are replayed too,
-so a change of what it does, in which order, needs `workflow.patched`; `tests/durable/engines/histories` holds it to
-that.
+Temporal replays the workflow from its history, so it must not use the clock, randomness or I/O. Histories of earlier
+versions are replayed too: a change of its actions or their order needs `workflow.patched`. The histories in
+`tests/durable/engines/histories` check that.
 """
 
 import asyncio
@@ -19,60 +19,60 @@ DRIVE = "sidestream-drive"
 ENQUEUE = "enqueue"
 WAKE = "wake"
 MAX_EVENTS = 400
-"""After so many events a workflow continues as a new one: every decision replays the history."""
+"""Number of events after which a workflow continues as a new one, since every decision replays the history."""
 SILENT_OF_LEASE = 0.5
-"""How much of a lease a worker may be silent. The service may give its task to others that are gone, too, and finds
-that out in the same way: even then the task must move within two leases."""
+"""Fraction of a lease that a worker may be unresponsive. The service may next assign the task to another dead worker,
+and even then the task must move on within two leases."""
 RETRY_S = 0.1
-"""How soon a task whose worker was silent goes to another, however often that has happened."""
+"""Seconds until a task of an unresponsive worker goes to another, however often that has happened."""
 LONGEST = timedelta(days=3650)
-"""A task may be driven for as long as its worker sends heartbeats."""
+"""Time limit of a task, in effect none: a task may run for as long as its worker sends heartbeats."""
 
 
 @dataclass
 class Due:
-    """What is to be driven, and when."""
+    """The task to execute, and its time."""
 
     position: int
     queue: str
     at: float | None = None
     is_waiting: bool = False
-    """True if it waits at this position to be woken, or for its time."""
+    """Whether it waits at this position to be woken, or for its time."""
 
 
 @dataclass
 class State:
-    """All that a workflow knows; the next one of the same conversation begins with it."""
+    """The whole state of a workflow. The conversation's next workflow starts with it."""
 
     conversation: str
     prefix: str
     lease_s: float
     due: Due | None
     reached: int = -1
-    """How far it was driven."""
+    """Position that the last worker reported."""
     woken: list[int] = field(default_factory=list[int])
-    """Positions at which it does not wait, when it gets there."""
+    """Positions at which it does not wait once it gets there."""
     token: str = ""
-    """Of the last claim that reported something."""
+    """Token of the last claim with a report."""
     is_takeover: bool = False
-    """True if a worker was silent, and the one that got its task gave it back undriven."""
+    """Whether a worker was unresponsive, and the next one released the task without executing it."""
 
 
 @dataclass
 class Drive:
-    """What a worker gets."""
+    """The input of a worker's activity."""
 
     conversation: str
     position: int
     queue: str
     token: str
-    """Of an earlier claim."""
+    """Token of an earlier claim."""
     is_takeover: bool
 
 
 @dataclass
 class Driven:
-    """What a worker reports."""
+    """The result of a worker's activity."""
 
     position: int
     token: str
@@ -80,17 +80,17 @@ class Driven:
     until: float | None = None
     is_handed_over: bool = False
     is_takeover: bool = False
-    """True if the task was given back undriven, and had been taken from a worker that was silent."""
+    """Whether the task was taken from an unresponsive worker, and then released without being executed."""
 
 
 def activity_queue(prefix: str, queue: str) -> str:
-    """The task queue of the workers that can drive this."""
+    """Return the task queue of the workers that serve this queue."""
     return f"{prefix}/{queue}"
 
 
 @workflow.defn(name=CONVERSATION)
 class ConversationWorkflow:
-    """Has the conversation driven by one worker at a time, as often as there is something to drive."""
+    """Has one worker at a time execute the conversation's tasks, as long as there are any."""
 
     @workflow.init
     def __init__(self, state: State) -> None:
@@ -98,32 +98,32 @@ class ConversationWorkflow:
 
     @workflow.run
     async def run(self, _state: State) -> int:
-        """Ends when nothing is left to drive; returns how far it came."""
+        """Run until no task is left, and return the position reached."""
         while (due := await self._next()) is not None:
             await self._drive(due)
         return self._state.reached
 
     @workflow.signal(name=ENQUEUE)
     def enqueue(self, due: Due) -> None:
-        """A later position takes the place of an earlier one."""
+        """Enqueue a task. It replaces one at an earlier position."""
         known = self._state.reached if self._state.due is None else max(self._state.reached, self._state.due.position)
         if due.position > known:
             self._state.due = due
 
     @workflow.signal(name=WAKE)
     def wake(self, position: int) -> None:
-        """Counts now, or when the conversation waits at this position."""
+        """Wake the conversation at this position, now or as soon as it waits there."""
         if position >= self._state.reached and position not in self._state.woken:
             self._state.woken.append(position)
 
     async def _next(self) -> Due | None:
-        """What is due, as soon as its time has come, or it was woken; something later may take its place until then."""
+        """Wait until a task is due or woken, and return it. Until then a task at a later position may replace it."""
         while (due := self._state.due) is not None:
             if self._is_long():
                 workflow.continue_as_new(self._state)
             left_s = None if due.at is None else due.at - workflow.time()
             if self._is_now(due) or (left_s is not None and left_s <= 0):
-                # A wake counts once: it may wait at the same position again.
+                # Use a wake-up only once, since the conversation may wait at the same position again.
                 self._state.woken = [position for position in self._state.woken if position > due.position]
                 return due
             with suppress(asyncio.TimeoutError):
@@ -149,7 +149,7 @@ class ConversationWorkflow:
         )
 
         def is_elsewhere() -> bool:
-            """True if something later belongs to other workers: perhaps none is left that knows this queue."""
+            """Return whether a later task is in another queue, in which case this one may have no workers left."""
             newest = self._state.due
             return newest is not None and newest.queue != due.queue and newest.at is None
 
