@@ -69,7 +69,7 @@ ARABIC = "أطول مدة للكسوف **قرب الأقصر**: 6 دقائق و 
 
 
 def slowly(text: str, pause_s: float = 0.03) -> list[Any]:
-    """A reply that comes word by word, at the pace of a model."""
+    """Return a reply that streams word by word, at the pace of a model."""
     items: list[Any] = []
     loop = asyncio.get_running_loop()
     for index, word in enumerate(text.split(" ")):
@@ -80,7 +80,7 @@ def slowly(text: str, pause_s: float = 0.03) -> list[Any]:
 
 
 def played(parts: list[StreamPart]) -> list[Any]:
-    """A recorded run, part by part, at the pace of a live one."""
+    """Replay a recorded run part by part, at the pace of a live one."""
     items: list[Any] = []
     loop = asyncio.get_running_loop()
     at = 0.0
@@ -107,7 +107,7 @@ def book_seat(train: str, seats: int, note: str) -> str:
 
 
 def asks(request: ModelRequest) -> Any:
-    """Calls a tool that needs approval, then answers."""
+    """Build an agent that calls a tool that needs approval, then answers."""
     if request.messages[-1].role == "user":
         return [
             ThinkingPart("The person wants a seat.\n\nI look for the train first."),
@@ -118,7 +118,7 @@ def asks(request: ModelRequest) -> Any:
 
 
 def quoting(folder: Path) -> Agent[Any]:
-    """Searches files here, and cites them: once rightly, once not."""
+    """Build an agent that searches local files and cites them, once rightly and once not."""
 
     def answer(request: ModelRequest) -> Any:
         if request.messages[-1].role == "user":
@@ -147,7 +147,7 @@ def delegating(searched: list[StreamPart]) -> Agent[Any]:
 
 
 async def recorded(path: Path) -> list[StreamPart]:
-    """The parts of a recorded run."""
+    """Return the parts of a recorded run."""
     recording = Recording.load(path)
     found: list[StreamPart] = []
     for run in replay(recording, ReplayTransport(recording)):

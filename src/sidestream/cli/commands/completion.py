@@ -19,7 +19,7 @@ def completion(shell: str) -> int:
     bash:  source <(sidestream completion bash)        in ~/.bashrc
     zsh:   source <(sidestream completion zsh)         in ~/.zshrc
     fish:  sidestream completion fish > ~/.config/fish/completions/sidestream.fish
-    """  # noqa: D301, RUF100 - click needs the backspace
+    """  # noqa: D301 - click needs the backspace
     from click.shell_completion import get_completion_class
 
     from sidestream.cli.display.screen import write

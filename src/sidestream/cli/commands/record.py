@@ -152,7 +152,7 @@ def record(file: Path, command: tuple[str, ...], force: bool) -> int:
     \b
     sidestream record search.json -- sidestream -T web_search "What is new?"
     sidestream record run.json -- python my_agent.py
-    """  # noqa: D301, RUF100 - click needs the backspace
+    """  # noqa: D301 - click needs the backspace
     from sidestream.cli import key_file
     from sidestream.cli.interrupts import run_async
 

@@ -25,7 +25,7 @@ ZONES = {
 
 
 def current_time(city: str) -> str:
-    """The current time in a city."""  # noqa: D401, RUF100 - sent to the model
+    """The current time in a city."""  # noqa: D401 - sent to the model
     try:
         now = datetime.now(ZoneInfo(ZONES[city.strip().lower()]))
     except (KeyError, ZoneInfoNotFoundError):
