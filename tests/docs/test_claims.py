@@ -1,0 +1,38 @@
+"""The claims of the README and the guides, and the tests that prove them."""
+
+import re
+
+from support.places import ROOT, TESTS
+
+README = (ROOT / "README.md").read_text("utf-8")
+CLAIMS = (TESTS / "README.md").read_text("utf-8")
+WITHOUT_CLAIM = {"index", "architecture", "deprecations", "platforms"}
+NAMED = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", CLAIMS)
+
+
+def rows(text: str) -> list[str]:
+    """Return the first cells of the rows of Markdown tables."""
+    return [cell.strip() for cell in re.findall(r"^\| *([^|]+?) *\|", text, re.M)]
+
+
+def test_named_tests_exist() -> None:
+    missing = [
+        f"{path}::{name}"
+        for path, name in NAMED
+        if not re.search(rf"^\s*(async )?def {name}\(", (ROOT / path).read_text("utf-8"), re.M)
+    ]
+    assert len(NAMED) > 60
+    assert missing == []
+
+
+def test_every_readme_feature_has_test() -> None:
+    features = README.partition("## Features")[2].partition("\n## ")[0]
+    wanted = {cell for cell in rows(features) if not set(cell) <= {"-"}}
+    assert len(wanted) > 15
+    assert wanted - set(rows(CLAIMS)) == set()
+
+
+def test_every_guide_has_test() -> None:
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/start").glob("*.md")]
+    wanted = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in pages} - WITHOUT_CLAIM
+    assert wanted - set(rows(CLAIMS)) == set()
