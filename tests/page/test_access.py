@@ -250,7 +250,7 @@ async def test_narrow_window_names_controls_and_shows_whole_tools(chromium: Brow
         assert box["x"] + box["width"] <= width
         assert await violations_of_axe(page) == []
         await page.goto("/view/file")
-        await expect(page.get_by_text("Open a file of parts")).to_be_visible()
+        await expect(page.get_by_text("Open a parts file")).to_be_visible()
         assert await violations_of_axe(page) == []
 
 

@@ -106,7 +106,7 @@ async def test_tool_allowed_in_conversation_is_listed_until_revoked(chromium: Br
         await expect(grants).to_contain_text("book")
         assert await violations_of_axe(page) == []
         await answers(page).nth(1).get_by_role("link", name="Timeline").click()
-        await expect(page.locator(".tl-row.wait")).to_contain_text("Allowed before, in this conversation: book")
+        await expect(page.locator(".tl-row.wait")).to_contain_text("Already allowed in this conversation: book")
         await page.go_back()
         await answers(page).nth(1).get_by_role("button", name="Revoke book").click()
         await expect(grants).to_have_count(0)

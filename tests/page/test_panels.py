@@ -241,7 +241,7 @@ async def test_timeline_compresses_waits_and_shows_raw_events(chromium: Browser,
             await page.locator(".tl-row").filter(has_text=re.compile("book")).first.click()
             await expect(page.get_by_role("region", name="Part")).to_contain_text("book")
             await expect(page.get_by_role("region", name="Raw event")).to_be_visible()
-            await page.get_by_role("checkbox", name="Real time scale").check()
+            await page.get_by_role("checkbox", name="Linear time scale").check()
             await expect(page.locator(".tl-break")).to_have_count(0)
 
 

@@ -214,7 +214,7 @@ describe("what was allowed in the conversation", () => {
     ]);
     expect(rows.map((row) => row.label)).toEqual([
       "Allowed: book (in this conversation)",
-      "Allowed in this conversation: nothing",
+      "Allowed in this conversation: none",
     ]);
   });
 
@@ -228,7 +228,7 @@ describe("what was allowed in the conversation", () => {
     ]);
     expect(rows.map(({ kind, label, status }) => [kind, label, status])).toEqual([
       ["tool", "book", "done"],
-      ["wait", "Allowed before, in this conversation: book", "done"],
+      ["wait", "Already allowed in this conversation: book", "done"],
     ]);
   });
 });

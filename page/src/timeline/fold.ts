@@ -121,7 +121,7 @@ class Folding {
     this.now = Math.max(this.now, elapsed); // Clocks may be set back.
     this.times.push(this.now);
     if (record.damaged) {
-      this.add(this.point(this.top, "error", "A record that cannot be read"), "damaged", {}).status = "failed";
+      this.add(this.point(this.top, "error", "Unreadable record"), "damaged", {}).status = "failed";
     } else if (record.fact) {
       this.fact(object(record.fact));
     }
@@ -223,7 +223,7 @@ class Folding {
       case "approval-asked": {
         const approval = object(body.approval);
         const call = level.calls.get(text(approval.call_id));
-        const row = this.row(level, call ?? open, "wait", `Waits for you: ${text(approval.tool)}`);
+        const row = this.row(level, call ?? open, "wait", `Waiting for you: ${text(approval.tool)}`);
         level.blocks.set(`approval:${text(approval.approval_id)}`, this.add(row, type, body));
         return;
       }
@@ -242,7 +242,7 @@ class Folding {
       }
       case "grants": {
         const names = list(body.grants).map((grant) => text(object(grant).tool));
-        const row = this.point(level, "note", `Allowed in this conversation: ${names.join(", ") || "nothing"}`);
+        const row = this.point(level, "note", `Allowed in this conversation: ${names.join(", ") || "none"}`);
         this.add(row, type, body);
         return;
       }
