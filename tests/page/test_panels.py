@@ -282,7 +282,7 @@ async def test_view_opens_recording_in_timeline(chromium: Browser, tmp_path: Pat
             await page.locator(".tl-row").filter(has_text="code_interpreter").first.click()
             await expect(page.get_by_role("region", name="Part")).to_contain_text("code_interpreter")
             # The file has no times, so no row says how long it took.
-            await expect(page.get_by_text("This file has no times")).to_be_visible()
+            await expect(page.get_by_text("This file has no timestamps")).to_be_visible()
             await expect(page.locator(".tl-took")).to_have_count(0)
             # There is nobody to converse with: no list of conversations, no field, no settings, at any address.
             for elsewhere in ("/", "/c/abc", "/settings/models"):
@@ -310,7 +310,7 @@ async def test_parts_file_opens_in_web_ui(chromium: Browser, tmp_path: Path):
     file.write_text("".join(json.dumps(part) + "\n" for part in parts))
     async with page_server({"main": scripted([])}, tmp_path) as (_, origin), tab(chromium, origin, "/view/x") as page:
         await page.locator("input[type=file]").set_input_files(file)
-        await expect(page.get_by_text("This file has no times")).to_be_visible()
+        await expect(page.get_by_text("This file has no timestamps")).to_be_visible()
         await page.locator(".tl-row").filter(has_text="Text").click()
         await page.keyboard.press("j")
         await expect(page.get_by_role("region", name="Part")).to_contain_text("Hello from a file")
