@@ -152,7 +152,7 @@ export const settingsWords = {
   runSince: (time: string) => `since ${time}`,
   runStop: "Stop",
   runResume: "Resume",
-  // Look
+  // Appearance
   theme: "Theme",
   themes: { system: "Match system", light: "Light", dark: "Dark" },
   density: "Density",

@@ -1,7 +1,7 @@
-// A file of parts that was dropped on the page or picked: one JSON object in each line, as `sidestream --json` prints.
+// Parser of parts files: one JSON object per line, as `sidestream --json` prints.
 import type { Json, RunRecord } from "../api";
 
-/** The records of a text with a part, or a record, in each line. Throws an Error that names the line. */
+/** Parse a text with a part or a record per line. Throws an Error that names the invalid line. */
 export function readLines(text: string): RunRecord[] {
   const records: RunRecord[] = [];
   for (const [index, line] of text.split("\n").entries()) {
