@@ -1,4 +1,4 @@
-// The server's REST, typed. A refusal is an `ApiError` with the server's own words.
+// Typed client of the server's REST API. A refused request raises `ApiError` with the server's message.
 import { BASE } from "./base";
 import type { PageMessage } from "./chat/types";
 import { words } from "./words";
@@ -18,7 +18,7 @@ export class ApiError extends Error {
   }
 }
 
-/** The address of something of the server. */
+/** Return the URL of a path on the server. */
 export function url(path: string, query: Record<string, string | number | null | undefined> = {}): string {
   const pairs = Object.entries(query).flatMap(([name, value]) =>
     value === null || value === undefined || value === "" ? [] : [[name, String(value)]],
@@ -27,17 +27,17 @@ export function url(path: string, query: Record<string, string | number | null |
   return BASE + path + (text ? `?${text}` : "");
 }
 
-/** The address of a file of the server, which names it without the path below which the server is mounted. */
+/** Return the URL of a stored file. The server names files without its mount path. */
 export const fileUrl = (address: string) => (address.startsWith("/api/") ? BASE + address : address);
 
-/** The error that a refused request is. */
+/** Convert a refused response to an `ApiError`. */
 export async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => "");
-  // What the server says of a missing token is meant for programs.
+  // The server's message about a missing token is written for programs.
   if (response.status === 401) return new ApiError(401, words.needsToken);
   try {
     const { message, type, param, code } = JSON.parse(text).error;
-    // A page with an old token asks too often.
+    // A page with an old token exceeds the rate limit.
     if (code === "too_many_attempts") return new ApiError(401, words.needsToken);
     return new ApiError(response.status, String(message), type ?? "", param ?? null, code ?? null);
   } catch {
@@ -52,7 +52,7 @@ async function call<T>(method: string, address: string, body?: unknown, signal?:
     body: body === undefined ? undefined : JSON.stringify(body),
     signal,
   }).catch((error: unknown) => {
-    // The browser's own words for a lost connection say nothing to a person, and differ from browser to browser.
+    // Browsers describe a lost connection differently, and not in words that help the user.
     throw error instanceof TypeError ? new TypeError(words.noAnswer) : error;
   });
   if (!response.ok) throw await errorOf(response);
@@ -80,13 +80,13 @@ export interface Conversation {
 
 export interface Leaf {
   leaf: number;
-  /** The branch that it left, and the index of the message in whose place it has another. */
+  /** Parent branch, and the index of the message that this branch replaces. */
   parent: number | null;
   forkedAt: number | null;
   updated: number;
 }
 
-/** A tool that the person has allowed in a conversation. */
+/** A tool that the user has allowed in a conversation. */
 export interface Grant {
   id: string;
   tool: string;
@@ -97,7 +97,7 @@ export interface Grant {
 export interface Snapshot {
   id: string;
   title: string | null;
-  /** The agent or model that answered last, and answers next if no other is chosen. */
+  /** Agent or model that answered last. It is the default for the next message. */
   model: string | null;
   seq: number;
   leaf: number;
@@ -112,10 +112,10 @@ export interface Model {
   provider: string;
   label: string;
   available: boolean;
-  /** The environment variable that holds its key. */
+  /** Environment variable that holds its API key. */
   variable: string | null;
   thinking: string[];
-  /** Tool → where it runs (`hosted`, `here` …), or why it does not. */
+  /** Where each tool runs (`hosted`, `here` …), or why it is unavailable. */
   tools: Record<string, string>;
   price: { input: number; output: number } | null;
   context?: number | null;
@@ -124,7 +124,7 @@ export interface Model {
   providerLabel?: string;
 }
 
-/** A provider's name for people, and the variable that holds its key. */
+/** A provider's display name, and the environment variable of its API key. */
 export interface Provider {
   label: string;
   variable: string | null;
@@ -136,9 +136,9 @@ export interface RunRecord {
   kind: string;
   parts?: Json[];
   fact?: Json;
-  /** The digests of the files that it names. */
+  /** Digests of the files that it references. */
   blobs?: string[];
-  /** True for a record that cannot be read. */
+  /** Whether the record is unreadable. */
   damaged?: boolean;
 }
 
@@ -148,16 +148,16 @@ export interface RunRecords {
   done: boolean;
 }
 
-/** A run that is in progress, on any process. */
+/** A run in progress, in any process. */
 export interface RunInProgress {
   id: string;
   chat: string;
   model: string | null;
-  /** In US dollars; null if a price is unknown. */
+  /** Cost in US dollars. Null means that a price is unknown. */
   cost: number | null;
-  /** Who drives it; null while it is queued. */
+  /** Worker that executes it. Null while it is queued. */
   driver: string | null;
-  /** Seconds since 1970. */
+  /** Start time, in seconds since 1970. */
   since: number | null;
   at: number | null;
 }
@@ -176,7 +176,7 @@ export interface About {
   allowsModels: boolean;
   examples: string[];
   hasMcp: boolean;
-  /** The file that `sidestream view` shows; there are no conversations then. */
+  /** File that `sidestream view` shows. A viewer has no conversations. */
   view?: string;
 }
 
@@ -199,7 +199,7 @@ export const api = {
   grants: (chat: string, leaf?: number | null) => get<{ grants: Grant[] }>(`/api/chat/${id(chat)}/grants`, { leaf }),
   withdraw: (chat: string, grant: string) => remove(`/api/chat/${id(chat)}/grants/${id(grant)}`),
   forget: (chat: string) => remove(`/api/chat/${id(chat)}`),
-  /** The records after a number; with `wait`, once there are any, or after so many seconds. */
+  /** Return the records after a sequence number. With `wait`, wait up to that many seconds for one. */
   records: (run: string, after = 0, signal?: AbortSignal, wait = 0) =>
     get<RunRecords>(`/api/runs/${id(run)}/records`, { after, wait: wait || null }, signal),
   runs: () => get<{ runs: RunInProgress[] }>("/api/runs"),
@@ -211,7 +211,7 @@ export const api = {
   about: () => get<About>("/api/about"),
 };
 
-/** Where the page sends messages, and where it follows a run. */
+/** URLs for sending messages and tailing a run. */
 export const chatUrl = () => url("/api/chat");
 export const tailUrl = (chat: string, after: number, leaf: number | null, features: string[]) =>
   url(`/api/chat/${id(chat)}/stream`, { after, leaf, features: features.join(",") });

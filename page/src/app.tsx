@@ -20,12 +20,12 @@ export function App() {
   const { value: about, error } = useAbout();
   const isView = match("/view/:name", below.path) !== null;
   const file = about?.view;
-  // Until the server says what it is, a viewer shows no conversations: it may have none.
+  // A viewer has no conversations, so show none until the server has identified itself.
   const isAlone = file !== undefined || (isView && !about && !error);
   useEffect(() => {
     if (file !== undefined && (!isView || sheet)) navigate(`/view/${encodeURIComponent(file)}`, { replace: true });
   }, [file, isView, sheet]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the drawer closes whenever the address changes
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the drawer closes whenever the URL changes
   useEffect(() => setDrawer(null), [place]);
   return (
     <div className={isAlone ? "shell alone" : "shell"}>
@@ -55,7 +55,7 @@ export function App() {
   );
 }
 
-/** The page under a sheet: what was open before, or a new conversation. */
+/** Return the page under a sheet: the previous one, or a new conversation. */
 function placeBelow(place: Place): Place {
   const address = new URL(place.below ?? "/", window.location.origin);
   return { path: address.pathname, query: address.searchParams, hash: "", below: null };

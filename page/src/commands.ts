@@ -1,12 +1,12 @@
-// What a component offers to keys and buttons elsewhere on the page: whoever owns an action registers it.
+// Commands that components register for keys and buttons elsewhere on the page.
 import { useEffect, useRef } from "react";
 
-/** `search`: go to the search of conversations. `timeline`: open the last run's. `model`: go to the picker of models. */
+/** `search` focuses the search, `timeline` opens the last run's timeline, `model` focuses the model picker. */
 export type Command = "search" | "timeline" | "model";
 
 const offered = new Map<Command, (() => void)[]>();
 
-/** Offers a command as long as the component is shown; null offers nothing. */
+/** Register a command while the component is mounted. Null registers nothing. */
 export function useCommand(name: Command, action: (() => void) | null): void {
   const newest = useRef(action);
   newest.current = action;
@@ -24,7 +24,7 @@ export function useCommand(name: Command, action: (() => void) | null): void {
   }, [name, isOffered]);
 }
 
-/** Runs a command, if a component offers it; of several, the last that began to. */
+/** Run a command if it is registered. The latest registration wins. */
 export function runCommand(name: Command): void {
   offered.get(name)?.at(-1)?.();
 }

@@ -1,4 +1,4 @@
-/** Whether two objects have the same fields. The AI SDK copies parts for each chunk, but not what is in them. */
+/** Return whether two objects are shallowly equal. The AI SDK copies parts shallowly for each chunk. */
 export function isShallowEqual(a: object | null, b: object | null): boolean {
   if (a === b) return true;
   if (a === null || b === null) return false;

@@ -8,7 +8,7 @@ const day = new Intl.DateTimeFormat(locale, { day: "numeric", month: "short", ye
 
 export const count = (value: number) => whole.format(value);
 
-/** A number of things in words: `3 pages`. */
+/** Format a count with its noun: `3 pages`. */
 export const things = (value: number, one: string, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
 
 export function duration(ms: number): string {
@@ -36,14 +36,14 @@ export function money(dollars: number): string {
   }).format(dollars);
 }
 
-/** A time of the server, seconds since 1970 or ISO text, as a date; null if it is neither. */
+/** Parse a server time, either seconds since 1970 or ISO 8601. Returns null for anything else. */
 export function date(time: number | string | null | undefined): Date | null {
   if (time === null || time === undefined) return null;
   const found = typeof time === "number" ? new Date(time < 1e11 ? time * 1000 : time) : new Date(time);
   return Number.isNaN(found.getTime()) ? null : found;
 }
 
-/** The time of a moment, with its day if that is not today. */
+/** Format a time, with the date unless it is today. */
 export const moment = (time: Date) =>
   time.toDateString() === new Date().toDateString()
     ? clock.format(time)

@@ -1,5 +1,5 @@
-// Imported first: without it, the probe by which zod learns whether it may compile would be reported as a breach of the
-// page's policy, which forbids code made of text.
+// Import this first. Otherwise zod probes whether it may compile code, and the browser reports a violation of
+// the page's content security policy.
 import { config } from "zod/v4/core";
 
 config({ jitless: true });

@@ -1,10 +1,10 @@
-// Single keys as commands, outside of inputs.
+// Keyboard shortcuts outside inputs.
 import { useEffect } from "react";
 import { look } from "./look";
 
 const PAUSE_MS = 1000;
 
-/** Binds keys (`n`, `g t`, `Alt+ArrowUp`) to what they do. Letters can be switched off. */
+/** Bind keys (`n`, `g t`, `Alt+ArrowUp`) to actions. Single letters can be switched off. */
 export function useKeys(keys: Record<string, () => void>): void {
   useEffect(() => {
     let first: { key: string; at: number } | null = null;

@@ -1,13 +1,13 @@
-// How the page looks on this device: theme, density, motion, keys. Kept in the browser only.
+// Appearance on this device: theme, density, motion, keys. Stored in the browser only.
 import { useSyncExternalStore } from "react";
 
 export interface Look {
   theme: "system" | "light" | "dark";
   density: "normal" | "compact";
   motion: "system" | "off";
-  /** What Enter does in the composer. */
+  /** Action of the Enter key in the composer. */
   enter: "send" | "newline";
-  /** Whether single letters are commands outside of inputs. */
+  /** Whether single letters are shortcuts outside inputs. */
   letters: "on" | "off";
 }
 
@@ -46,7 +46,7 @@ export function setLook(change: Partial<Look>): void {
   try {
     window.localStorage.setItem(KEY, JSON.stringify(current));
   } catch {
-    // A browser that stores nothing forgets the look at the next visit.
+    // Storage is disabled, so the settings last until the page is closed.
   }
   apply();
   for (const listener of listeners) listener();

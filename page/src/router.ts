@@ -1,13 +1,13 @@
-// Addresses: what is open, and how to open something else. Settings are a sheet over the page that was open before.
+// Router. Settings are a sheet over the previous page.
 import { useSyncExternalStore } from "react";
 import { BASE } from "./base";
 
 export interface Place {
-  /** The path without the base of the server. */
+  /** Path without the server's mount path. */
   path: string;
   query: URLSearchParams;
   hash: string;
-  /** What lies below a sheet. */
+  /** Page below a sheet. */
   below: string | null;
 }
 
@@ -41,7 +41,7 @@ export function place(): Place {
   return current;
 }
 
-/** Opens an address of the page, such as `/c/abc?leaf=2`. */
+/** Open a URL of the page, such as `/c/abc?leaf=2`. */
 export function navigate(to: string, options: { replace?: boolean; below?: string } = {}): void {
   const state = options.below ? { below: options.below } : {};
   if (options.replace) window.history.replaceState(state, "", BASE + to);
@@ -49,7 +49,7 @@ export function navigate(to: string, options: { replace?: boolean; below?: strin
   announce();
 }
 
-/** Opens a sheet over what is open now. */
+/** Open a sheet over the current page. */
 export function openSheet(to: string): void {
   const { path, query, below } = current;
   const text = query.toString();
@@ -61,7 +61,7 @@ export function closeSheet(): void {
   else navigate("/");
 }
 
-/** The parameters of a path that has this form (`/c/:id`), decoded; null if it has another. */
+/** Match a path against a pattern (`/c/:id`). Returns decoded parameters, or null. */
 export function match(form: string, path: string): Record<string, string> | null {
   const wanted = form.split("/");
   const given = path.split("/");

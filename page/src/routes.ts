@@ -1,10 +1,10 @@
-// The table of what opens at which address. A panel is a folder with a `panel.tsx` whose default export is a component;
-// it is loaded when it is opened. A panel that does not exist has no route, and no control leads to it.
+// Route table. A panel is a folder with a `panel.tsx` whose default export is a component, loaded
+// when it is opened. A missing panel has no route, and controls that lead to it are hidden.
 import { type ComponentType, type LazyExoticComponent, lazy } from "react";
 import { match } from "./router";
 
 export interface PanelProps {
-  /** The parameters of the path, decoded. */
+  /** Decoded path parameters. */
   params: Record<string, string>;
   query: URLSearchParams;
 }
@@ -14,7 +14,7 @@ type Panel = "timeline" | "settings";
 interface Route {
   form: string;
   panel: Panel;
-  /** True if it opens over the page that was open before. */
+  /** Whether it opens over the previous page. */
   isSheet?: boolean;
 }
 
@@ -39,7 +39,7 @@ export interface Opened {
   isSheet: boolean;
 }
 
-/** The panel at this path, if there is one. */
+/** Return the panel at this path, if any. */
 export function panelAt(path: string): Opened | null {
   for (const { form, panel, isSheet = false } of ROUTES) {
     const params = match(form, path);

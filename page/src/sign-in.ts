@@ -1,11 +1,11 @@
-// A page that is opened with `#token=…` gets a cookie in its place: the token leaves the address and the history.
+// Exchange `#token=…` for a cookie, and remove the token from the URL and the history.
 import { url } from "./api";
 
 function tokenIn(hash: string): string | null {
   return new URLSearchParams(hash.slice(1)).get("token");
 }
 
-/** Signs in with the token of the address, if it has one. Whatever is refused then says that it needs a token. */
+/** Sign in with the token in the URL, if any. If that fails, later requests report the missing token. */
 export async function signIn(): Promise<void> {
   const token = tokenIn(window.location.hash);
   if (token === null) return;
@@ -15,7 +15,7 @@ export async function signIn(): Promise<void> {
   await fetch(url("/api/sign-in"), { method: "POST", headers }).catch(() => undefined);
 }
 
-/** An address with a token that is opened where the page is open already changes nothing but the fragment. */
+/** Handle a token URL opened in a tab that shows the page: the browser changes only the fragment. */
 window.addEventListener("hashchange", () => {
   if (tokenIn(window.location.hash) !== null) void signIn().then(() => window.location.reload());
 });

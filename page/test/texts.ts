@@ -1,4 +1,4 @@
-// Fifty texts as models write them: each kind of block beside each other kind.
+// Fifty texts like those of models, with every pair of neighbouring block types.
 const BLOCKS = [
   "# A heading with *emphasis*",
   "Plain words, **bold ones**, `code` and a [link](https://example.org/a?b=c).",

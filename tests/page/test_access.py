@@ -127,7 +127,7 @@ async def test_everything_is_reached_by_keyboard(chromium: Browser, tmp_path: Pa
         await page.keyboard.press("o")
         await expect(thought).to_have_attribute("aria-expanded", "true")
         await page.keyboard.press("?")
-        await expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+        await expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
         await page.keyboard.press("Escape")
         await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.keyboard.press("g")
@@ -169,7 +169,7 @@ async def test_narrow_window_has_one_column_with_composer_in_view(chromium: Brow
         await page.locator("#main").focus()
         await page.keyboard.press("/")  # The search is in the drawer.
         await expect(page.get_by_role("dialog").get_by_role("searchbox")).to_be_focused()
-        await page.get_by_role("dialog").get_by_role("link", name="Hello Waits for you").click()
+        await page.get_by_role("dialog").get_by_role("link", name="Hello Waiting for you").click()
         await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.get_by_role("button", name="Review").click()
         allow = page.get_by_role("button", name="Allow once")
@@ -250,7 +250,7 @@ async def test_narrow_window_names_controls_and_shows_whole_tools(chromium: Brow
         assert box["x"] + box["width"] <= width
         assert await violations_of_axe(page) == []
         await page.goto("/view/file")
-        await expect(page.get_by_text("Open a file of parts")).to_be_visible()
+        await expect(page.get_by_text("Open a parts file")).to_be_visible()
         assert await violations_of_axe(page) == []
 
 
@@ -259,16 +259,16 @@ async def test_missing_token_explains_how_to_open_web_ui(chromium: Browser, tmp_
     async with page_server(agents(), tmp_path, tokens=[TOKEN]) as (_, origin):
         for path in ("/", "/c/abc"):
             async with tab(chromium, origin, path) as page:
-                await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("it ends with #token=")
+                await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("It ends with #token=")
                 # Where the page is open already, only the fragment changes, and the page loads itself again.
                 async with page.expect_event("load"):
                     await page.goto(f"{origin}{path}#token=wrong")
-                await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("it ends with #token=")
+                await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("It ends with #token=")
                 assert "wrong" not in page.url
                 async with page.expect_event("load"):
                     await page.goto(f"{origin}{path}#token={TOKEN}")
                 await expect(page.get_by_text("No conversations yet")).to_be_visible()
-                await expect(page.get_by_text("it ends with #token=")).to_have_count(0)
+                await expect(page.get_by_text("It ends with #token=")).to_have_count(0)
                 assert TOKEN not in page.url
         for address in (f"/#token={TOKEN}", f"/?token={TOKEN}"):
             async with tab(chromium, origin, address) as page:

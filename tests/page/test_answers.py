@@ -233,7 +233,7 @@ async def test_refused_key_names_variable_and_links_to_keys(chromium: Browser, t
     ):
         await ask(page, "Hello")
         error = answers(page).get_by_role("alert")
-        await expect(error).to_contain_text("OpenAI Responses refused the key (401). Check OPENAI_API_KEY.")
+        await expect(error).to_contain_text("OpenAI Responses rejected the API key (401). Check OPENAI_API_KEY.")
         await error.get_by_role("link", name="Keys").click()
         await expect(page.get_by_role("dialog", name="Settings")).to_contain_text("OPENAI_API_KEY is not set")
         await page.keyboard.press("Escape")
@@ -291,7 +291,7 @@ async def test_card_in_view_does_not_fold(chromium: Browser, tmp_path: Path):
         assert before is not None
         assert await page.locator("figure.code").bounding_box() == before
         # Once it is off the screen, it folds.
-        await page.get_by_role("button", name="New below").click()
+        await page.get_by_role("button", name="Jump to latest").click()
         await expect(page.locator("figure.code")).to_have_count(0)
 
 

@@ -58,12 +58,12 @@ async def test_call_shows_every_argument_and_runs_only_after_decision(chromium: 
         await ask(page, "Book two seats.")
         call = waiting(page)
         await expect(call.get_by_role("heading")).to_have_text("Allow book?")
-        await expect(call).to_contain_text("It would run here, on this server.")
+        await expect(call).to_contain_text("It would run on this server.")
         # In full, key by key; what would not be seen has a name.
         await expect(call.locator(".values")).to_have_text(
             "trainSJ 40 <U+202E>gnirts<U+200B>seats2notea window, if there is one"
         )
-        await expect(page.get_by_text("1 call waits for you")).to_be_visible()
+        await expect(page.get_by_text("1 call needs your approval")).to_be_visible()
         # The focus came from the empty composer: Enter and Space on the card decide nothing.
         await expect(call).to_be_focused()
         await page.keyboard.press("Enter")
@@ -98,20 +98,20 @@ async def test_tool_allowed_in_conversation_is_listed_until_revoked(chromium: Br
         await expect(answers(page).nth(1)).to_contain_text("That is all.")
         await is_over(page)
         assert booking.booked == ["A", "A"]
-        mark = "Ran without a question: you allowed book in this conversation."
+        mark = "Ran without asking: you allowed book in this conversation."
         for _ in range(2):  # Live, and from the log.
             await expect(answers(page).nth(0).locator(".decided")).to_have_text("Allowed by you")
-            await expect(answers(page).nth(1).locator(".decided")).to_have_text(f"{mark}Withdraw")
+            await expect(answers(page).nth(1).locator(".decided")).to_have_text(f"{mark}Revoke")
             await page.reload()
         await expect(grants).to_contain_text("book")
         assert await violations_of_axe(page) == []
         await answers(page).nth(1).get_by_role("link", name="Timeline").click()
-        await expect(page.locator(".tl-row.wait")).to_contain_text("Allowed before, in this conversation: book")
+        await expect(page.locator(".tl-row.wait")).to_contain_text("Already allowed in this conversation: book")
         await page.go_back()
-        await answers(page).nth(1).get_by_role("button", name="Withdraw book").click()
+        await answers(page).nth(1).get_by_role("button", name="Revoke book").click()
         await expect(grants).to_have_count(0)
         # What it ran under stays: it is history.
-        await expect(answers(page).nth(1).locator(".decided")).to_have_text(f"{mark} That no longer holds.")
+        await expect(answers(page).nth(1).locator(".decided")).to_have_text(f"{mark} No longer allowed.")
         await ask(page, "And one more.")
         await expect(waiting(page)).to_be_visible()
         assert booking.booked == ["A", "A"]
@@ -122,7 +122,7 @@ async def test_denial_reason_is_shown_after_reload(chromium: Browser, tmp_path: 
     booking = Booking()
     async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Book two seats.")
-        await waiting(page).get_by_role("textbox", name="Reason, if you deny").fill("Too expensive")
+        await waiting(page).get_by_role("textbox", name="Reason for denying (optional)").fill("Too expensive")
         await waiting(page).get_by_role("button", name="Deny").click()
         await is_over(page)
         for _ in range(2):
@@ -137,7 +137,7 @@ async def test_several_calls_are_decided_one_by_one_by_key(chromium: Browser, tm
     booking = Booking({"train": "A", "seats": 1}, {"train": "B", "seats": 1}, {"train": "C", "seats": 1})
     async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Book three.")
-        await expect(page.get_by_text("3 calls wait for you")).to_be_visible()
+        await expect(page.get_by_text("3 calls need your approval")).to_be_visible()
         await expect(page.get_by_role("button", name="Deny all")).to_be_visible()
         for number, key in enumerate("ydy"):
             call = waiting(page).nth(number)
@@ -230,16 +230,16 @@ async def test_server_form_is_validated_and_its_page_visited(chromium: Browser, 
     async with agent, page_server({"main": agent}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Book a flight.")
         # One call, two questions: each is answered by itself, and both are sent together.
-        await expect(page.get_by_text("2 calls wait for you")).to_be_visible()
+        await expect(page.get_by_text("2 calls need your approval")).to_be_visible()
         seat = waiting(page).filter(has_text="Which seat?")
         pay = waiting(page).filter(has_text="Please pay")
-        await expect(seat.get_by_role("heading")).to_have_text("patient asks you")
+        await expect(seat.get_by_role("heading")).to_have_text("patient needs your input")
         await expect(seat.locator(".values")).to_have_text("flightSD 1")
         await expect(seat.get_by_role("combobox", name="side")).to_have_value("0")
         send = seat.get_by_role("button", name="Send answers")
         await expect(send).to_be_enabled()
         assert await violations_of_axe(page) == []
-        for typed, problem in (("", "This is needed."), ("front", "A whole number is needed.")):
+        for typed, problem in (("", "This field is required."), ("front", "Enter a whole number.")):
             await seat.get_by_role("textbox", name="Row").fill(typed)
             await send.click()
             await expect(seat).to_contain_text(problem)
@@ -249,7 +249,7 @@ async def test_server_form_is_validated_and_its_page_visited(chromium: Browser, 
         await seat.get_by_role("combobox", name="side").select_option(label="window")
         await expect(send).to_be_enabled()
         await send.click()
-        await expect(seat).to_contain_text("the other calls still wait for you")
+        await expect(seat).to_contain_text("Other calls still need your approval")
         await expect(pay.get_by_role("link")).to_have_attribute("href", "https://pay.test/1")
         await pay.get_by_role("button", name="I have done that").click()
         await is_over(page)
@@ -269,7 +269,7 @@ async def test_expired_call_can_only_be_denied(chromium: Browser, tmp_path: Path
         tab(chromium, origin) as page,
     ):
         await ask(page, "Book two seats.")
-        await expect(waiting(page)).to_contain_text("it can only be denied now")
+        await expect(waiting(page)).to_contain_text("You can only deny it now")
         await expect(waiting(page).get_by_role("button", name="Deny")).to_be_enabled()
         await expect(waiting(page).get_by_role("button", name="Allow once")).to_be_disabled()
         await waiting(page).get_by_role("button", name="Deny").click()

@@ -118,7 +118,7 @@ async def test_models_are_reloaded_once_server_answers(chromium: Browser, tmp_pa
         await page.route("**/api/models", lambda route: route.abort())
         await page.route("**/api/about", lambda route: route.abort())
         await page.goto("/")
-        await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("The server does not answer.")
+        await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("The server is not responding.")
         await page.unroute("**/api/models")
         await page.unroute("**/api/about")
         await expect(page.get_by_role("combobox", name="Model")).to_have_value("main")

@@ -51,7 +51,7 @@ async def test_reload_in_mid_answer_keeps_position_without_duplicates(chromium: 
         text = await answers(page).locator(".markdown").inner_text()
         assert text.split("\n\n") == [*LONG.split("\n\n"), "The end."]
         assert await view.evaluate("view => view.scrollTop") == end - 300
-        await page.get_by_role("button", name="New below").click()
+        await page.get_by_role("button", name="Jump to latest").click()
         await expect(page.get_by_text("The end.")).to_be_in_viewport()
 
 
@@ -68,7 +68,7 @@ async def test_stop_works_after_reload_and_keeps_answer(chromium: Browser, tmp_p
         await page.reload()
         await expect(answers(page).get_by_text("One two")).to_be_visible()
         await composer(page).press("Escape")
-        await expect(page.locator(".composer-note")).to_have_text("Esc again stops the run")
+        await expect(page.locator(".composer-note")).to_have_text("Press Esc again to stop the run")
         await composer(page).press("Escape")
         await expect(answers(page).get_by_text("Stopped by you")).to_be_visible()
         await expect(answers(page).get_by_text("One two")).to_be_visible()
@@ -147,15 +147,15 @@ async def test_message_written_during_answer_can_be_sent_after_it(chromium: Brow
         for text in ("Second", "and third"):
             await composer(page).fill(text)
             await composer(page).press("Control+Enter")
-        await expect(page.get_by_text("Sent when this answer ends")).to_be_visible()
+        await expect(page.get_by_text("Will be sent after this answer")).to_be_visible()
         await page.reload()
-        await expect(page.get_by_text("Sent when this answer ends")).to_be_visible()
+        await expect(page.get_by_text("Will be sent after this answer")).to_be_visible()
         gate.set()
         await expect(answers(page).last).to_contain_text("You said: Secondand third")
         await is_over(page)
         await page.reload()
         await expect(answers(page)).to_have_count(2)
-        await expect(page.get_by_text("Sent when this answer ends")).to_have_count(0)
+        await expect(page.get_by_text("Will be sent after this answer")).to_have_count(0)
 
 
 @requirement("R143")
@@ -255,7 +255,7 @@ async def test_conversations_can_be_searched_and_deleted(chromium: Browser, tmp_
         await page.get_by_role("searchbox", name="Search conversations").fill("ships")
         await expect(rows).to_have_count(1)
         await page.get_by_role("searchbox", name="Search conversations").fill("nothing of this")
-        await expect(page.get_by_text("Nothing found for “nothing of this”")).to_be_visible()
+        await expect(page.get_by_text("No results for “nothing of this”")).to_be_visible()
         await page.get_by_role("searchbox", name="Search conversations").fill("")
         await rows.filter(has_text="About trains").get_by_role("link").click()
         await expect(answers(page)).to_contain_text("You said: About trains")
@@ -279,9 +279,9 @@ async def test_view_keeps_scroll_position_and_follows_on_request(chromium: Brows
         await page.mouse.wheel(0, -600)
         await until(page, f"{VIEW}.scrollTop === {end - 600}")
         first.set()
-        await expect(page.get_by_role("button", name="New below")).to_be_visible()
+        await expect(page.get_by_role("button", name="Jump to latest")).to_be_visible()
         assert await page.locator(".thread-view").evaluate("view => view.scrollTop") == end - 600
-        await page.get_by_role("button", name="New below").click()
+        await page.get_by_role("button", name="Jump to latest").click()
         await until(page, at_end)
         second.set()
         await is_over(page)
@@ -332,7 +332,7 @@ async def test_undelivered_steering_message_returns_to_field(chromium: Browser, 
         await page.route("**/steer*", lambda route: route.abort())
         await composer(page).fill("Only to three.")
         await composer(page).press("Enter")
-        await expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
+        await expect(page.get_by_role("alert")).to_contain_text("The server is not responding.")
         await expect(composer(page)).to_have_value("Only to three.")
         # Nobody has read it, and the run has not ended.
         await expect(page.get_by_text("Not read")).to_have_count(0)
@@ -384,7 +384,7 @@ async def test_files_too_large_together_are_kept_with_message(chromium: Browser,
             (tmp_path / f"{number}.txt").write_text("x" * 2000)
         await page.locator("input[type=file]").set_input_files([tmp_path / f"{number}.txt" for number in range(3)])
         await ask(page, "Read these.")
-        await expect(page.get_by_role("alert")).to_contain_text("too large to be sent together")
+        await expect(page.get_by_role("alert")).to_contain_text("too large to send together")
         await expect(composer(page)).to_have_value("Read these.")
         await expect(page.locator(".attachments li")).to_have_count(3)
 
@@ -438,6 +438,6 @@ async def test_other_window_stops_showing_deleted_conversation(chromium: Browser
         await page.get_by_role("button", name="Delete conversation: Count.").click()
         await page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
         await expect(page.get_by_role("heading", name="New conversation")).to_be_visible()
-        await expect(other.get_by_text("This conversation does not exist, or was deleted.")).to_be_visible()
+        await expect(other.get_by_text("This conversation does not exist or was deleted.")).to_be_visible()
         await expect(answers(other)).to_have_count(0)
         await expect(composer(other)).to_have_count(0)

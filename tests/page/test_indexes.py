@@ -95,12 +95,10 @@ async def test_models_and_picker_show_local_and_delegated_tools(
         tab(chromium, origin, "/settings/models") as page,
     ):
         first = page.locator(".st-item").first
-        await expect(first).to_contain_text(
-            re.compile("Here, on the server's machine: .*code_interpreter.*file_search")
-        )
+        await expect(first).to_contain_text(re.compile("On the server's machine: .*code_interpreter.*file_search"))
         await expect(first).to_contain_text("By openai-responses: image_generation")
         # A search here needs an engine.
-        await first.get_by_text("it cannot use").click()
+        await first.get_by_text("unavailable tool").click()
         await expect(first.locator(".st-why")).to_contain_text("SIDESTREAM_SEARCH")
         async with tab(chromium, origin) as other:
             await expect(other.locator(".example").filter(has_text="uses code interpreter")).to_be_visible()

@@ -62,9 +62,9 @@ async def test_servers_are_added_tested_and_saved_to_shared_file(chromium: Brows
         await expect(row).to_contain_text("2 tools")
         for stage in ("Start", "Handshake", "List"):
             await expect(row.locator(".st-stages")).to_contain_text(stage)
-        await row.get_by_text("What the server says of its tools").click()
-        await expect(row.locator(".st-claims")).to_contain_text("look says it only reads")
-        await expect(row.locator(".st-claims")).to_contain_text("wipe says it changes or reaches outside")
+        await row.get_by_text("What the server claims about its tools").click()
+        await expect(row.locator(".st-claims")).to_contain_text("look claims to be read-only")
+        await expect(row.locator(".st-claims")).to_contain_text("wipe claims to make changes or reach other systems")
         # A command that is not there says so, in its own words.
         await saved(page, "broken", "/nowhere/mcp-server --now")
         broken = page.locator(".st-item").filter(has_text="broken")
@@ -139,7 +139,7 @@ async def test_models_and_keys_are_described_and_key_can_be_tested(
             await openai.get_by_role("button", name="Test").click()
             await expect(openai.get_by_role("alert")).to_be_visible()
             assert KEY not in await page.content()
-            await page.get_by_role("link", name="Look").click()
+            await page.get_by_role("link", name="Appearance").click()
             await page.get_by_role("radio", name="Dark").check()
             await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
             await page.go_back()
@@ -157,7 +157,7 @@ async def test_runs_of_all_servers_are_listed_and_can_be_stopped(chromium: Brows
             page_server(agents, tmp_path) as (_, origin),
             tab(chromium, origin, "/settings/runs") as page,
         ):
-            await expect(page.get_by_text("No run is in progress.")).to_be_visible()
+            await expect(page.get_by_text("No runs in progress.")).to_be_visible()
             await other.runs.start(other.agent("main"), "/c1", "Count.", JOB)
             row = page.locator(".st-item")
             await expect(row).to_contain_text("process ")
@@ -165,7 +165,7 @@ async def test_runs_of_all_servers_are_listed_and_can_be_stopped(chromium: Brows
             await expect(row).not_to_contain_text("0.00")
             await expect(page.get_by_text("1 running")).to_be_visible()
             await row.get_by_role("button", name="Stop").click()
-            await expect(page.get_by_text("No run is in progress.")).to_be_visible()
+            await expect(page.get_by_text("No runs in progress.")).to_be_visible()
             assert [row.kind for row in await other.store.read("/c1")][-1] == "cancelled"
         fake.release(gate)
 
@@ -241,7 +241,7 @@ async def test_timeline_compresses_waits_and_shows_raw_events(chromium: Browser,
             await page.locator(".tl-row").filter(has_text=re.compile("book")).first.click()
             await expect(page.get_by_role("region", name="Part")).to_contain_text("book")
             await expect(page.get_by_role("region", name="Raw event")).to_be_visible()
-            await page.get_by_role("checkbox", name="Real time scale").check()
+            await page.get_by_role("checkbox", name="Linear time scale").check()
             await expect(page.locator(".tl-break")).to_have_count(0)
 
 
@@ -282,7 +282,7 @@ async def test_view_opens_recording_in_timeline(chromium: Browser, tmp_path: Pat
             await page.locator(".tl-row").filter(has_text="code_interpreter").first.click()
             await expect(page.get_by_role("region", name="Part")).to_contain_text("code_interpreter")
             # The file has no times, so no row says how long it took.
-            await expect(page.get_by_text("This file has no times")).to_be_visible()
+            await expect(page.get_by_text("This file has no timestamps")).to_be_visible()
             await expect(page.locator(".tl-took")).to_have_count(0)
             # There is nobody to converse with: no list of conversations, no field, no settings, at any address.
             for elsewhere in ("/", "/c/abc", "/settings/models"):
@@ -310,7 +310,7 @@ async def test_parts_file_opens_in_web_ui(chromium: Browser, tmp_path: Path):
     file.write_text("".join(json.dumps(part) + "\n" for part in parts))
     async with page_server({"main": scripted([])}, tmp_path) as (_, origin), tab(chromium, origin, "/view/x") as page:
         await page.locator("input[type=file]").set_input_files(file)
-        await expect(page.get_by_text("This file has no times")).to_be_visible()
+        await expect(page.get_by_text("This file has no timestamps")).to_be_visible()
         await page.locator(".tl-row").filter(has_text="Text").click()
         await page.keyboard.press("j")
         await expect(page.get_by_role("region", name="Part")).to_contain_text("Hello from a file")
@@ -328,7 +328,7 @@ async def test_sign_in_in_other_tab_retests_server_automatically(chromium: Brows
             row = page.locator(".st-item").filter(has_text="docs")
             await expect(row).to_contain_text("Not tested")
             await row.get_by_role("button", name="Test").click()
-            await expect(row).to_contain_text("Sign in needed")
+            await expect(row).to_contain_text("Sign-in required")
             async with page.context.expect_page() as opened:
                 await row.get_by_role("button", name="Sign in").click()
             # The other server sends the tab back to this one, which says that it is done.

@@ -2,7 +2,7 @@ import { isObject } from "../tools/describe";
 import { visible } from "./visible";
 import "./approval.css";
 
-/** A value of a call in full: key by key, wrapped, with nothing hidden. With `previous`, what changed is struck out. */
+/** Show an argument in full, key by key. With `previous`, cross out old values. */
 export function Values({ value, previous }: { value: unknown; previous?: unknown }) {
   if (!isObject(value)) return <Value value={value} />;
   const before = isObject(previous) ? previous : null;
@@ -31,7 +31,7 @@ export function Values({ value, previous }: { value: unknown; previous?: unknown
 const WIDTH = 80;
 const textOf = (value: unknown) => (typeof value === "string" ? value : (JSON.stringify(value, null, 2) ?? ""));
 
-/** About how many lines the values of a call take: a long line counts as the lines that it wraps to. */
+/** Estimate how many lines the arguments take, counting wrapped lines. */
 export function linesOf(value: unknown): number {
   if (isObject(value)) return Object.values(value).reduce<number>((sum, entry) => sum + linesIn(textOf(entry)), 0);
   return linesIn(textOf(value));
@@ -50,7 +50,7 @@ function Value({ value }: { value: unknown }) {
   );
 }
 
-/** Text of a model or a server, with names in place of characters that would not be seen. */
+/** Show untrusted text, with invisible characters replaced by their names. */
 export function Visible({ text }: { text: string }) {
   return visible(text).map((piece, index) =>
     piece.isHidden ? (

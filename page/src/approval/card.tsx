@@ -19,7 +19,7 @@ import { previousInput } from "./previous";
 import { approvalWords as say } from "./words";
 
 const ARM_MS = 600;
-/** The end of more lines than these must have been in view before the call can be allowed. */
+/** Longer arguments must be scrolled to their end before the call can be allowed. */
 const SHORT_LINES = 40;
 
 interface Props {
@@ -30,7 +30,7 @@ interface Props {
 
 const never = () => () => undefined;
 
-/** A call that waits for a person: everything that the decision is about, in full, and the two answers. */
+/** A call that needs approval, with all its arguments in full and the buttons to decide. */
 export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Props) {
   const { session } = useContext(Thread);
   const decisions = useSyncExternalStore(session?.subscribe ?? never, () => session?.state.decisions);
@@ -38,13 +38,13 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
   const input = data.input ?? part.input;
   const digest = data.digest ?? "";
   const form = useForm(data.form);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: what ran before does not change while the call waits
+  // biome-ignore lint/correctness/useExhaustiveDependencies: earlier calls do not change while this one waits
   const previous = useMemo(() => previousInput(session?.chat.messages ?? [], part, data.tool ?? name), [session, id]);
   const [isArmed, arm] = useState(false);
   const [reason, setReason] = useState("");
   const [isSent, setSent] = useState(false);
   const { isSeen, end } = useSeen(linesOf(input) > SHORT_LINES);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: a card that changes must be read again before it is answered
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a changed card must be read again before it is decided
   useEffect(() => {
     arm(false);
     const timer = setTimeout(() => arm(true), ARM_MS);
@@ -78,7 +78,7 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
   };
   const made = decisions?.find((one) => one.approvalId === id);
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: the focus is led to it
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: the focus is moved to it
     <section className="approval" role="alert" tabIndex={0} data-approval={id} onKeyDown={onKey}>
       <h3 dir="auto">{data.form ? say.asks(data.server ?? name) : say.ask(data.tool ?? name, data.server ?? null)}</h3>
       {data.form ? (
@@ -155,7 +155,7 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
 const isField = (target: EventTarget) =>
   target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement;
 
-/** What a server asks: a form to fill in, or an address to visit. */
+/** A server's request for input: a form to fill in, or a URL to visit. */
 function Question({ form, tool }: { form: NonNullable<ApprovalData["form"]>; tool: string }) {
   return (
     <>
@@ -173,7 +173,7 @@ function Question({ form, tool }: { form: NonNullable<ApprovalData["form"]>; too
 
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/** Whether a moment is over; it becomes true by itself. */
+/** Return whether a time has passed, and re-render when it does. */
 function useIsPast(moment: Date | null): boolean {
   const at = moment?.getTime() ?? Number.POSITIVE_INFINITY;
   const [, look] = useState(0);
@@ -186,7 +186,7 @@ function useIsPast(moment: Date | null): boolean {
   return Date.now() >= at;
 }
 
-/** Whether the end of something long was in view. */
+/** Track whether the end of a long block has been in view. */
 function useSeen(isNeeded: boolean) {
   const [isSeen, setSeen] = useState(!isNeeded);
   const end = useRef<HTMLDivElement>(null);
@@ -203,11 +203,11 @@ function useSeen(isNeeded: boolean) {
 interface DecidedProps {
   part: ToolPart;
   data: ToolData | null;
-  /** True if a policy decided. */
+  /** Whether a policy decided. */
   isAutomatic: boolean;
 }
 
-/** What was decided on a call, in one line. */
+/** The decision on a call, in one line. */
 export function Decided({ part, data, isAutomatic }: DecidedProps) {
   if (data?.grant) return <Granted grant={data.grant} tool={data.name ?? data.tool} server={data.server ?? null} />;
   const approval = "approval" in part ? part.approval : undefined;

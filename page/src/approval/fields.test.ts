@@ -25,7 +25,7 @@ const SCHEMA = {
 const fields = fieldsOf(SCHEMA);
 const read = (entries: object) => readEntries(fields, { ...startOf(fields), ...entries });
 
-test("a schema becomes fields that start with its defaults", () => {
+test("converts a schema to fields with its defaults", () => {
   expect(fields.map(({ name, kind }) => [name, kind])).toEqual([
     ["row", "integer"],
     ["price", "number"],
@@ -40,7 +40,7 @@ test("a schema becomes fields that start with its defaults", () => {
   expect(fields[4]!.choices.map(({ label }) => label)).toEqual(["Economy", "Business"]);
 });
 
-test("what is entered becomes values of the schema's types, and what is empty is left out", () => {
+test("converts entries to the schema's types and omits empty ones", () => {
   const { answers, problems } = read({ row: "7", cabin: "1", bags: [1], note: "" });
   expect(problems).toEqual({});
   expect(answers).toEqual({ row: 7, meal: true, side: "aisle", cabin: "b", bags: ["large"], note: "" });

@@ -1,4 +1,4 @@
-// The form of an MCP server: its JSON schema as fields, and what was typed as values. The server checks them again.
+// Convert an MCP server's JSON schema to form fields, and entries to values. The server validates them again.
 import { isObject } from "../tools/describe";
 import { fieldWords as say } from "./words";
 
@@ -12,7 +12,7 @@ export interface Field {
   title: string;
   description: string;
   kind: "text" | "number" | "integer" | "boolean" | "choice" | "choices" | "list";
-  /** Of the input element. */
+  /** Type of the input element. */
   type: string;
   choices: Choice[];
   isRequired: boolean;
@@ -22,7 +22,7 @@ export interface Field {
   pattern: string | null;
 }
 
-/** What a person has entered: text as it was typed, chosen values by their number, or a mark. */
+/** A user's entry: text, the indexes of chosen values, or a checkbox state. */
 export type Entry = string | boolean | number[];
 export type Entries = Record<string, Entry>;
 
@@ -75,7 +75,7 @@ const isValue = (value: unknown) => typeof value === "string" || typeof value ==
 const text = (value: unknown) => (typeof value === "string" ? value : "");
 const number = (value: unknown) => (typeof value === "number" ? value : null);
 
-/** What the form shows at first: its defaults. */
+/** Return the initial entries of a form: its defaults. */
 export function startOf(fields: Field[]): Entries {
   return Object.fromEntries(fields.map((field) => [field.name, entryOf(field)]));
 }
@@ -92,17 +92,17 @@ function entryOf({ kind, choices, default: given }: Field): Entry {
 
 export interface Read {
   answers: Record<string, unknown>;
-  /** Name of a field → what is wrong with it. */
+  /** Validation messages, by field name. */
   problems: Record<string, string>;
 }
 
-/** The values of what was entered, in the types of the schema. An empty field is left out. */
+/** Convert entries to the types of the schema. Empty fields are left out. */
 export function readEntries(fields: Field[], entries: Entries): Read {
   const answers: Record<string, unknown> = {};
   const problems: Record<string, string> = {};
   for (const field of fields) {
     const value = entered(field, entries[field.name] ?? "");
-    // What is left out would be filled with the default, so an emptied text is sent as one.
+    // The server fills missing fields with defaults, so send a cleared text field as "".
     const isEmptied = value === undefined && field.kind === "text" && Boolean(field.default);
     const problem = problemWith(field, isEmptied ? "" : value);
     if (problem) problems[field.name] = problem;
@@ -144,7 +144,7 @@ const between = (value: number, min: number | null, max: number | null) =>
   (min === null || value >= min) && (max === null || value <= max);
 
 function matches(pattern: string, value: string): boolean {
-  // A pattern of a server may take for ever on a long text; the server of the page checks what matters.
+  // An untrusted pattern can backtrack without end on long text. Our server validates the answer anyway.
   if (value.length > 200 || pattern.length > 200) return true;
   try {
     return new RegExp(pattern, "u").test(value);

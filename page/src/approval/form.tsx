@@ -10,11 +10,11 @@ export interface FormState {
   entries: Entries;
   problems: Record<string, string>;
   enter(name: string, entry: Entry): void;
-  /** The values, or null if a field is wrong; the form then says which. */
+  /** Return the values. If a field is invalid, show its problem and return null. */
   read(): Record<string, unknown> | null;
 }
 
-/** The state of a form, or null if the approval has none with fields. */
+/** Return the state of an approval's form, or null if it has no fields. */
 export function useForm(form: ApprovalData["form"]): FormState | null {
   const schema = JSON.stringify(form?.schema ?? null);
   const fields = useMemo(() => fieldsOf(JSON.parse(schema)), [schema]);
@@ -38,7 +38,7 @@ export function useForm(form: ApprovalData["form"]): FormState | null {
   };
 }
 
-/** An address that a server has the person visit. */
+/** A URL that a server asks the user to visit. */
 export function Visit({ url }: { url: string }) {
   const link = safeLink(url, "");
   return (

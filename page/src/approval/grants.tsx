@@ -11,7 +11,7 @@ interface Props {
   onWithdraw: (grant: string) => void;
 }
 
-/** The tools that run without a question in this conversation, each with the way to take that back. */
+/** The tools allowed in this conversation, each with a button to revoke it. */
 export function Grants({ grants, onWithdraw }: Props) {
   if (grants.length === 0) return null;
   return (
@@ -39,7 +39,7 @@ export function Grants({ grants, onWithdraw }: Props) {
 
 const never = () => () => undefined;
 
-/** The line of a call that ran without a question: what allowed it, and the way to take that back while it stands. */
+/** The approval that a call ran under, with a button to revoke it while it is in effect. */
 export function Granted({ grant, tool, server }: { grant: string; tool: string; server: string | null }) {
   const { session } = useContext(Thread);
   const grants = useSyncExternalStore(session?.subscribe ?? never, () => session?.state.grants);
@@ -57,7 +57,7 @@ export function Granted({ grant, tool, server }: { grant: string; tool: string; 
           aria-label={say.withdraw(tool)}
           title={say.withdraw(tool)}
           onClick={({ currentTarget }) => {
-            // The button goes: the line that it stood in keeps the focus.
+            // The button is removed, so move the focus to its line.
             const line = currentTarget.closest<HTMLElement>(".granted");
             void session?.withdraw(grant).then(() => line?.focus());
           }}

@@ -1,12 +1,12 @@
-// What a tool was called with before, so that a person sees what is different now.
+// Find the previous input of a tool, so that the user sees what changed.
 import { isToolUIPart } from "ai";
 import type { PageMessage, ToolPart } from "../chat/types";
 import { isObject } from "../tools/describe";
 
-/** The input of the last call of the tool in the conversation that ran; undefined if there is none. */
+/** Return the input of the last executed call to the tool, or undefined. */
 export function previousInput(messages: PageMessage[], part: ToolPart, tool: string): unknown {
   const name = nameOf(part);
-  if (tool !== name) return undefined; // A call of an agent that runs as a tool: its calls are not in the conversation.
+  if (tool !== name) return undefined; // A subagent's calls are not in the conversation.
   for (const message of messages.toReversed()) {
     const found = message.parts.findLast(
       (one) =>

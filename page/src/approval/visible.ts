@@ -1,5 +1,5 @@
-// Characters that deceive a reader are shown as their names: marks that turn the direction of text, invisible ones,
-// controls, and what only looks like a space.
+// Show misleading characters by name: bidirectional marks, invisible characters,
+// controls, and lookalikes of a space.
 const HIDDEN = new RegExp(
   [
     "\\p{Cc}(?<![\\n\\t])",
@@ -18,7 +18,7 @@ export interface Piece {
 export const nameOf = (character: string) =>
   `<U+${character.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0")}>`;
 
-/** The text in pieces: what is seen as it is, and the names of what would not be seen. */
+/** Split a text into visible pieces and the names of misleading characters. */
 export function visible(text: string): Piece[] {
   const pieces: Piece[] = [];
   let from = 0;

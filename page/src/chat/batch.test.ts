@@ -14,7 +14,7 @@ async function read(stream: ReadableStream<Chunk>): Promise<Chunk[]> {
   }
 }
 
-test("deltas of one block become one, and the order of everything else stays", () => {
+test("merges deltas of one block and keeps the order of other chunks", () => {
   const batch = new Batch();
   const chunks: Chunk[] = [
     { type: "text-start", id: "a" },
@@ -39,7 +39,7 @@ test("deltas of one block become one, and the order of everything else stays", (
   ]);
 });
 
-test("of several states of one data part the last counts, and transient ones are all kept", () => {
+test("keeps the last state of a data part and all transient ones", () => {
   const batch = new Batch();
   const data = (stage: string): Chunk => ({ type: "data-tool", id: "c", data: { stage } });
   const code = (delta: string): Chunk => ({ type: "data-code", data: { call: "c", delta }, transient: true });
@@ -47,7 +47,7 @@ test("of several states of one data part the last counts, and transient ones are
   expect(batch.take(10)).toEqual([data("two"), code("a"), code("b")]);
 });
 
-test("nothing is joined into what was taken, and no text is lost in small frames", async () => {
+test("does not merge into taken chunks or lose text in small frames", async () => {
   async function* source(): AsyncGenerator<Chunk> {
     for (let index = 0; index < 300; index += 1) {
       yield { type: "text-start", id: `t${index}` };
@@ -62,7 +62,7 @@ test("nothing is joined into what was taken, and no text is lost in small frames
   expect(found.filter((chunk) => chunk.type === "text-end")).toHaveLength(300);
 });
 
-test("an error comes after what came before it", async () => {
+test("raises an error after the chunks before it", async () => {
   async function* source(): AsyncGenerator<Chunk> {
     yield text("a", "before");
     throw new Error("broken");
@@ -72,7 +72,7 @@ test("an error comes after what came before it", async () => {
   await expect(reader.read()).rejects.toThrow("broken");
 });
 
-test("a message with many parts gets few chunks in a frame", () => {
+test("limits chunks per frame for a message with many parts", () => {
   expect(chunksPerFrame(1)).toBe(500);
   expect(chunksPerFrame(5000)).toBe(20);
   expect(chunksPerFrame(1_000_000)).toBe(8);

@@ -1,11 +1,11 @@
-// Fewer, larger steps for the page: `useChat` copies every part of a message for each chunk. Deltas of one block that
-// come within a frame become one, and a frame takes only so many chunks as it can.
+// Batch chunks by frame, because `useChat` copies every part of a message for each chunk. Deltas of one
+// block within a frame are merged, and the number of chunks per frame is limited.
 import type { Chunk } from "./sse";
 
 const WORK = 100_000;
 const HIDDEN_MS = 250;
 
-/** Which chunks may be joined: their key, or null. */
+/** Return the key of chunks that may be merged, or null. */
 function keyOf(chunk: Chunk): string | null {
   switch (chunk.type) {
     case "text-delta":
@@ -21,7 +21,7 @@ function keyOf(chunk: Chunk): string | null {
   }
 }
 
-/** The block that a chunk opens or closes: nothing may be joined across it. */
+/** Return the block that a chunk opens or closes. Chunks are not merged across it. */
 function edgeOf(chunk: Chunk): string | null {
   switch (chunk.type) {
     case "text-start":
@@ -39,7 +39,7 @@ function edgeOf(chunk: Chunk): string | null {
   }
 }
 
-/** Chunks that wait for the next frame. */
+/** Chunks queued for the next frame. */
 export class Batch {
   private waiting: Chunk[] = [];
   private open = new Map<string, number>();
@@ -62,7 +62,7 @@ export class Batch {
     this.waiting.push(chunk);
   }
 
-  /** Takes the first `most` of them. */
+  /** Remove and return the first `most` chunks. */
   take(most: number): Chunk[] {
     const taken = this.waiting.splice(0, most);
     this.open.clear();
@@ -89,7 +89,7 @@ function joined(first: Chunk, second: Chunk): Chunk {
   return second;
 }
 
-/** The next frame; a window that is hidden has none, and is drawn four times a second at most. */
+/** Wait for the next frame. A hidden window has no frames, so wait 250 ms there. */
 export function nextFrame(): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(done, HIDDEN_MS);
@@ -103,15 +103,15 @@ export function nextFrame(): Promise<void> {
 }
 
 export interface BatchOptions {
-  /** How many parts the message has that grows. */
+  /** Number of parts in the growing message. */
   parts: () => number;
   frame?: () => Promise<void>;
 }
 
-/** How many chunks a frame can take for a message of so many parts. */
+/** Return how many chunks a frame can take, given the number of parts in the message. */
 export const chunksPerFrame = (parts: number) => Math.min(Math.max(Math.floor(WORK / Math.max(parts, 1)), 8), 500);
 
-/** The chunks, in batches of one frame each. */
+/** Yield the chunks, one batch per frame. */
 export function batched(
   source: AsyncGenerator<Chunk>,
   { parts, frame = nextFrame }: BatchOptions,

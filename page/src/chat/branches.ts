@@ -1,21 +1,21 @@
-// Branches of a conversation: which versions of a message exist, and which branch shows each.
+// Branches of a conversation: the versions of each message, and the branches that show them.
 import type { Leaf } from "../api";
 
 export interface Versions {
-  /** The place of the shown version, from 1. */
+  /** Position of the shown version, from 1. */
   index: number;
   count: number;
-  /** The branch that shows the version before or after, if there is one. */
+  /** Branches that show the previous and the next version, if any. */
   previous: number | null;
   next: number | null;
 }
 
-/** The versions of the message at this place of a branch; null if there is only one. */
+/** Return the versions of the message at this position of a branch, or null if there is only one. */
 export function versionsAt(leaves: Leaf[], leaf: number, place: number): Versions | null {
   const byNumber = new Map(leaves.map((one) => [one.leaf, one]));
   const mine = byNumber.get(leaf);
   if (!mine) return null;
-  /** The branch whose own message stands at this place, in the history of another. */
+  /** Return the ancestor that owns the message at this position. */
   const ownerOf = (one: Leaf): Leaf => {
     let owner = one;
     while (owner.forkedAt !== null && owner.forkedAt > place) {
@@ -25,7 +25,7 @@ export function versionsAt(leaves: Leaf[], leaf: number, place: number): Version
     }
     return owner;
   };
-  /** The first version of the message that this branch has another of. */
+  /** Return the branch with the first version of the message that this branch replaces. */
   const originOf = (one: Leaf): Leaf => {
     let origin = ownerOf(one);
     while (origin.forkedAt === place) {

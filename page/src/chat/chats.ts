@@ -1,4 +1,4 @@
-// The conversations that are open: the last five, each with its stream.
+// The last five open conversations, each with its stream.
 import { Session } from "./session";
 
 const KEPT = 5;

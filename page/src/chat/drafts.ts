@@ -1,5 +1,5 @@
-// What was written and not sent, per conversation: text and settings in localStorage, files in IndexedDB. It is cleared
-// only when the server has taken the message.
+// Drafts, by conversation: text and settings in localStorage, files in IndexedDB. A draft is cleared
+// only when the server has accepted the message.
 import { type Attachment, attach, blobOf } from "./uploads";
 
 export interface Draft {
@@ -20,7 +20,7 @@ export function readDraft(id: string): Draft {
     const found = JSON.parse(localStorage.getItem(PREFIX + id) ?? "null");
     if (found && typeof found.text === "string") return found;
   } catch {
-    // A draft that cannot be read is none.
+    // Ignore an unreadable draft.
   }
   return { text: "" };
 }
@@ -30,13 +30,13 @@ export function writeDraft(id: string, draft: Draft): void {
     if (!draft.text && !draft.model && !draft.thinking && !draft.tools) localStorage.removeItem(PREFIX + id);
     else localStorage.setItem(PREFIX + id, JSON.stringify(draft));
   } catch {
-    // A browser that is full or stores nothing: the text is still in the page.
+    // Storage is full or disabled. The text is still on the page.
   }
 }
 
 const QUEUE = "sidestream.queue.";
 
-/** What this window sends when the answer ends. Only this window keeps it: two would send it twice. */
+/** Queued message of this window. It is not shared, because two windows would send it twice. */
 export function readQueue(id: string): string | null {
   try {
     return sessionStorage.getItem(QUEUE + id);
@@ -50,7 +50,7 @@ export function writeQueue(id: string, text: string | null): void {
     if (text === null) sessionStorage.removeItem(QUEUE + id);
     else sessionStorage.setItem(QUEUE + id, text);
   } catch {
-    // It is still in the page.
+    // The text is still on the page.
   }
 }
 

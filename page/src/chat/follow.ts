@@ -1,15 +1,15 @@
-// Whether a view follows its end: only while the end is near and the person's last movement was not upward.
+// Keep a view scrolled to its end, while the end is near and the user did not scroll up last.
 import { type RefObject, useCallback, useEffect, useRef, useState } from "react";
 
 const NEAR = 80;
 
 export interface Follower {
   isFollowing: () => boolean;
-  /** True if something came below what is in view. */
+  /** Whether there is new content below the view. */
   hasNew: boolean;
-  /** Goes to the end, and follows it. */
+  /** Scroll to the end and stay there. */
   toEnd: () => void;
-  /** Goes to a place, and stays there. */
+  /** Scroll to a position and stay there. */
   toPlace: (top: number) => void;
 }
 

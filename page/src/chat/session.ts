@@ -1,5 +1,5 @@
-// One conversation, outside of React: the AI SDK's `Chat`, and around it what the server knows of the conversation.
-// It survives that its page is left, so that coming back costs nothing.
+// One conversation, outside React: the AI SDK's `Chat` and the server's state of the conversation.
+// It outlives its page, so that returning to it needs no reload.
 import { Chat } from "@ai-sdk/react";
 import { generateId, isToolUIPart } from "ai";
 import { ApiError, api, type Grant, type Leaf } from "../api";
@@ -21,22 +21,22 @@ export interface Steering {
 export interface SessionState {
   phase: "new" | "loading" | "open" | "missing" | "failed";
   title: string;
-  /** Who answered last; null before the first answer. */
+  /** Agent or model that answered last. Null before the first answer. */
   model: string | null;
   leaf: number | null;
   leaves: Leaf[];
   isOffline: boolean;
-  /** What the server refused, in words. */
+  /** Message about the last refused request. */
   refusal: string | null;
-  /** Messages that were sent while the run was in progress, and that it has not read yet. */
+  /** Steering messages that the run has not read yet. */
   steering: Steering[];
-  /** What is sent when the answer ends. */
+  /** Message to send after this answer. */
   queue: string | null;
-  /** Decisions on calls, until all of the turn are made: the server takes them together. */
+  /** Decisions so far. The server accepts those of a turn together. */
   decisions: Decision[];
-  /** Tools that may run without a question in this conversation. The server keeps them. */
+  /** Tools allowed in this conversation. The server stores them. */
   grants: Grant[];
-  /** True from the stop to the end of the stream. */
+  /** Whether the run is being stopped. */
   isStopping: boolean;
 }
 
@@ -64,14 +64,14 @@ export interface Settings {
 export class Session {
   readonly chat: Chat<PageMessage>;
   state: SessionState = START;
-  /** Call → its code as far as it is written. */
+  /** Code written so far, by call id. */
   readonly code = new Map<string, string>();
   private readonly listeners = new Set<() => void>();
   private readonly codeListeners = new Set<() => void>();
-  /** What is chosen in the composer: it holds for whatever is sent next, by a button in the thread too. */
+  /** Settings from the composer. They also apply to messages sent by buttons in the thread. */
   settings: Settings = {};
   private isCut = false;
-  /** Counts the times that the conversation was read: who followed a stream before that has nothing left to do. */
+  /** Number of loads. Streams that were opened before the latest load are ignored. */
   private readings = 0;
   private reading: AbortController | null = null;
 
@@ -113,7 +113,7 @@ export class Session {
     return this.chat.status === "submitted" || this.chat.status === "streaming";
   }
 
-  /** Reads the conversation, and follows its run if one is in progress. */
+  /** Load the conversation, and tail its run if one is in progress. */
   async load(leaf: number | null = null): Promise<void> {
     this.reading?.abort();
     const reading = new AbortController();
@@ -158,7 +158,7 @@ export class Session {
     }
   }
 
-  /** Sends a message, or another version of one; resolves with true when the server has taken it. */
+  /** Send a message, or a new version of one. Resolves to true when the server has accepted it. */
   send(text: string, files: Attachment[], settings = this.settings, messageId?: string): Promise<boolean> {
     const message: Omit<PageMessage, "id"> = {
       role: "user",
@@ -177,14 +177,14 @@ export class Session {
     );
   }
 
-  /** Asks the question of an answer again, in a branch of its own. */
+  /** Ask the question of an answer again, in a new branch. */
   retry(messageId: string): Promise<boolean> {
     const want: Want = { ...this.settings, leaf: this.state.leaf };
     const before = this.chat.messages;
     return this.requested(() => this.chat.regenerate({ messageId, body: want }), before);
   }
 
-  /** Notes a decision; sends all of them when none is missing. */
+  /** Record a decision, and send all decisions once the last one is made. */
   decide(decision: Decision): Promise<boolean> {
     const others = this.state.decisions.filter((one) => one.approvalId !== decision.approvalId);
     const decisions = [...others, decision];
@@ -200,7 +200,7 @@ export class Session {
     return taken;
   }
 
-  /** Withdraws what was allowed in this conversation: the next call of the tool waits for the person again. */
+  /** Revoke a remembered approval. The next call to the tool needs approval again. */
   async withdraw(grant: string): Promise<void> {
     try {
       await api.withdraw(this.id, grant);
@@ -214,7 +214,7 @@ export class Session {
     try {
       this.set({ grants: (await api.grants(this.id, this.state.leaf)).grants });
     } catch {
-      // They are read again with the end of the answer.
+      // Approvals are reloaded when the answer ends.
     }
   }
 
@@ -228,7 +228,7 @@ export class Session {
     }
   }
 
-  /** Passes a message to the run in progress, once the server has the message that starts it. */
+  /** Steer the run in progress, once the server has accepted its first message. */
   async steer(text: string): Promise<void> {
     const sent: Steering = { id: generateId(), text, state: "sending" };
     this.set({ steering: [...this.state.steering, sent] });
@@ -239,14 +239,14 @@ export class Session {
       else this.changeSteering(sent.id, { id, state: "waits" });
     } catch (error) {
       if (error instanceof ApiError) return this.changeSteering(sent.id, { state: "missed" });
-      // It did not reach the server: whoever wrote it has it back.
+      // It did not reach the server, so restore it in the composer.
       this.dropSteering(sent.id);
       this.set({ refusal: (error as Error).message });
       throw error;
     }
   }
 
-  /** The run has got a message, from here or from another window, or has read it. */
+  /** Handle a steering message that the run has received or read, from any window. */
   private steered({ id, status, text }: SteerData): void {
     const isKnown = this.state.steering.some((one) => one.id === id || (one.state === "sending" && one.text === text));
     if (status === "applied") this.dropSteering(id);
@@ -263,7 +263,7 @@ export class Session {
     this.set({ steering: this.state.steering.filter((one) => one.id !== id) });
   }
 
-  /** Sends a text when the answer ends, after what waits already. */
+  /** Queue a message to send after the answer, behind those already queued. */
   enqueue(text: string): void {
     this.keepQueue(this.state.queue === null ? text : `${this.state.queue}\n\n${text}`);
   }
@@ -277,7 +277,7 @@ export class Session {
     this.set({ queue });
   }
 
-  /** Sends what waited for the end of the answer. */
+  /** Send the queued messages. */
   private sendQueue(): void {
     const text = this.state.queue;
     if (text === null || pendingApprovals(this.chat.messages).length > 0) return;
@@ -294,10 +294,10 @@ export class Session {
     for (const listener of this.listeners) listener();
   }
 
-  /** Called once, when the server has taken the next message. */
+  /** Called once, when the server accepts the next message. */
   onOpen: (() => void) | null = null;
 
-  /** Reads the conversation again if another reader or writer has changed it. */
+  /** Reload the conversation if another client has changed it. */
   async refresh(): Promise<void> {
     try {
       const found = await api.chat(this.id, this.state.leaf);
@@ -324,7 +324,7 @@ export class Session {
     announceChange(this.id);
   }
 
-  /** Reads the conversation again if the server's list shows that it has changed, or no longer has it. */
+  /** Reload the conversation if the server's list shows a change or lacks it. */
   listed(list: List): void {
     if (this.isRunning || this.state.phase !== "open") return;
     const known = Math.max(0, ...this.state.leaves.map((leaf) => leaf.updated));
@@ -333,10 +333,10 @@ export class Session {
   }
 
   private onAccepted: () => void = () => undefined;
-  /** Whether the server has taken the last message, as soon as that is known. */
+  /** Whether the server accepted the last message. */
   private taken: Promise<boolean> = Promise.resolve(true);
 
-  /** Makes a request and follows its stream; resolves when the server has taken it, or with false if it has not. */
+  /** Make a request and read its stream. Resolves to whether the server accepted it. */
   private requested(request: () => Promise<void>, before: PageMessage[]): Promise<boolean> {
     this.set({ refusal: null });
     this.taken = new Promise((resolve) => {
@@ -354,7 +354,7 @@ export class Session {
     return this.taken;
   }
 
-  /** The server did not take a message: the conversation is as before, and the person learns why. */
+  /** Restore the conversation after a refused message, and tell the user why. */
   private refused(before: PageMessage[]): void {
     const error = this.chat.error;
     this.chat.messages = before;
@@ -369,7 +369,7 @@ export class Session {
     return this.followed(() => this.chat.sendMessage(undefined, { body: want }));
   }
 
-  /** Reads a stream to its end. One that was cut off is joined again, by a snapshot and the rest. */
+  /** Read a stream to its end. Rejoin a broken one with a snapshot and the remaining chunks. */
   private async followed(request: () => Promise<void>): Promise<void> {
     this.isCut = false;
     const readings = this.readings;
@@ -405,11 +405,11 @@ export class Session {
       const { leaves, title, model, grants } = await api.chat(this.id, this.state.leaf);
       this.set({ leaves, title: title ?? "", model, grants });
     } catch (error) {
-      this.isGone(error); // Else they are read again with the next answer.
+      this.isGone(error); // Other errors: reloaded with the next answer.
     }
   }
 
-  /** Another window may have deleted the conversation: then it is not shown as if it were there. */
+  /** Show the conversation as missing if another window has deleted it. */
   private isGone(error: unknown): void {
     if (!(error instanceof ApiError) || error.status !== 404 || this.state.phase !== "open") return;
     this.chat.messages = [];
@@ -417,17 +417,17 @@ export class Session {
   }
 }
 
-/** Code of a refusal → what it means to the person. */
+/** UI strings of refused requests, by error code. */
 const REFUSALS: Record<string, string> = {
   nothing_waits: words.decidedElsewhere,
   approval_refused: words.changedArguments,
   approval_expired: words.expired,
 };
 
-/** Status of a refusal → what it means to the person. */
+/** UI strings of refused requests, by HTTP status. */
 const REFUSED: Record<number, string> = { 409: words.conflict, 413: words.tooMuch };
 
-/** The server's words as a sentence. */
+/** Format a server message as a sentence. */
 const sentence = (text: string) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".");
 
 function withDecisions(message: PageMessage, made: Map<string, Decision>): PageMessage {

@@ -3,7 +3,7 @@ import type { UIMessageChunk } from "ai";
 
 export type Chunk = UIMessageChunk;
 
-/** The chunks of a response's body. A line that is no JSON is an error: the stream cannot be trusted after it. */
+/** Yield the chunks of a response body. Throws on invalid JSON, because the rest cannot be trusted. */
 export async function* chunksOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Chunk> {
   const reader = body.pipeThrough(new TextDecoderStream() as TransformStream<Uint8Array, string>).getReader();
   let rest = "";

@@ -1,4 +1,4 @@
-// How a `Chat` of the AI SDK reaches our server: the new message alone, decisions, or the tail of a run. Never history.
+// Transport between the AI SDK's `Chat` and our server. It sends the new message or decisions, never history.
 import type { ChatTransport } from "ai";
 import { ApiError, chatUrl, errorOf, tailUrl } from "../api";
 import { batched } from "./batch";
@@ -11,15 +11,15 @@ export interface Decision {
   approved: boolean;
   digest: string;
   reason?: string;
-  /** What fills in the form of the approval. */
+  /** Answers to the approval's form. */
   answers?: Record<string, unknown>;
-  /** Allow further calls of the tool as well. */
+  /** Whether to allow later calls to the tool too. */
   remember?: "conversation";
 }
 
-/** What the page wants of one request, beside the message. */
+/** Options of a request, beside the message. */
 export interface Want {
-  /** Follow the run from this record on. */
+  /** Sequence number from which to tail the run. */
   tail?: number;
   decisions?: Decision[];
   leaf?: number | null;
@@ -29,12 +29,12 @@ export interface Want {
 }
 
 export interface TransportEvents {
-  /** The server has taken the message; `leaf` is the branch it is in. */
+  /** Handle an accepted message. `leaf` is its branch. */
   accepted(leaf: number | null): void;
-  /** There is no connection; it is tried again. */
+  /** Handle a lost connection. The request is retried. */
   lost(): void;
   found(): void;
-  /** A stream ended: with its last chunk, or cut off. */
+  /** Handle the end of a stream, complete or cut off. */
   ended(isComplete: boolean): void;
   parts(): number;
 }
@@ -73,7 +73,7 @@ export class PageTransport implements ChatTransport<PageMessage> {
     return this.stream(response);
   }
 
-  /** Not used: a run is followed with `sendMessages` and `tail`, which continues the message that the page has. */
+  /** Not used: `sendMessages` with `tail` continues the message that the page has. */
   async reconnectToStream(): Promise<null> {
     return null;
   }
@@ -92,7 +92,7 @@ export class PageTransport implements ChatTransport<PageMessage> {
     return this.stream(response);
   }
 
-  /** The response; without a connection it is tried again. A message has an id, so the server takes it once. */
+  /** Fetch, and retry while offline. Messages have ids, so the server accepts each once. */
   private async fetched(address: string, init: RequestInit): Promise<Response> {
     for (let attempt = 0; ; attempt += 1) {
       let response: Response;
@@ -123,7 +123,7 @@ export class PageTransport implements ChatTransport<PageMessage> {
         yield chunk;
       }
     } catch (error) {
-      // A connection that breaks is no error of the answer: the run continues on the server, and is read again.
+      // A lost connection is not an error of the answer: the run continues and is rejoined.
       if (!(error instanceof TypeError)) throw error;
     } finally {
       this.events.ended(isComplete);
@@ -131,7 +131,7 @@ export class PageTransport implements ChatTransport<PageMessage> {
   }
 }
 
-/** Waits before the next attempt, or until the browser is online again. */
+/** Wait before the next attempt, or until the browser is back online. */
 export function pause(attempt: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const done = () => {
@@ -146,7 +146,7 @@ export function pause(attempt: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-/** The message with its files in it: the page itself keeps only addresses of them. */
+/** Return the message with its files inlined. The page itself keeps only their URLs. */
 async function withBytes(message: PageMessage): Promise<unknown> {
   const parts = await Promise.all(
     message.parts.map(async (part) => (part.type === "file" ? { ...part, url: await dataUrl(part.url) } : part)),

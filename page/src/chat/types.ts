@@ -1,5 +1,5 @@
-// What the server's stream holds beyond the AI SDK's own parts. Everything here may be missing: it comes from a server
-// that may be older or newer than the page.
+// Parts that the server adds to the AI SDK's stream. Any field may be missing, because the server
+// may be older or newer than the page.
 import type { DynamicToolUIPart, ToolUIPart, UIMessage } from "ai";
 
 export interface RunData {
@@ -7,14 +7,14 @@ export interface RunData {
   seq?: number;
   /** `running`, `waiting`, `complete`, `failed` or `cancelled`. */
   status?: string;
-  /** Why it ended, in the words of our stream. */
+  /** Finish reason. */
   reason?: string;
   model?: string;
   provider?: string;
   cost?: number;
   limit?: string | number;
   ms?: number;
-  /** Events that the server did not understand. */
+  /** Number of unknown provider events. */
   unknown?: number;
 }
 
@@ -45,32 +45,32 @@ export interface StepData {
 
 export interface ToolData {
   call: string;
-  /** The key of the tool, whatever name the model calls it by. */
+  /** Key of the tool, independent of the name that the model uses. */
   tool: string;
   name?: string;
-  /** What it is doing, did, or failed at, in words; terminals show the same. */
+  /** Label of the call, the same as in the terminal. */
   label?: string;
-  /** The provider that runs it, or `here`. */
+  /** Provider that runs it, or `here`. */
   where?: string;
   status?: "writing" | "running" | "waiting" | "done" | "failed" | "unfinished";
   step?: number;
   stage?: string;
   queries?: string[];
-  /** How many pages, passages or tools it found. */
+  /** Number of pages, passages or tools found. */
   pages?: number;
   snippet?: string;
   previews?: number;
   server?: string;
-  /** The id of the grant that let it run without a question. */
+  /** Id of the remembered approval that it ran under. */
   grant?: string;
   exit?: number;
   error?: string;
-  /** What an agent that runs as a tool has taken so far; absent for other tools. */
+  /** Usage of a subagent so far. Absent for other tools. */
   agent?: { steps?: number; cost?: number };
-  /** The call of the agent or program that made this one. */
+  /** Id of the subagent or program call that made this one. */
   parent?: string;
   ms?: number;
-  /** The number of the record with which it began. */
+  /** Sequence number of its first record. */
   seq?: number;
 }
 
@@ -81,21 +81,21 @@ export interface ApprovalData {
   input?: unknown;
   server?: string;
   digest?: string;
-  /** Where the call comes from, in words. */
+  /** Origin of the call, as a sentence. */
   origin?: string;
   checks?: unknown;
   /** True if the provider runs it. */
   remote?: boolean;
-  /** Addresses that the run has read before. */
+  /** URLs that the run has already read. */
   read?: string[];
   expires?: number;
-  /** What a server has the person fill in, or visit. */
+  /** Form to fill in, or URL to visit. */
   form?: { message?: string; schema?: unknown; url?: string };
-  /** True if the tool can be allowed for the rest of the conversation. */
+  /** Whether the tool can be allowed for the rest of the conversation. */
   remember?: boolean;
-  /** What was decided; absent while it waits. */
+  /** Decision. Absent while the call waits. */
   approved?: boolean;
-  /** True if a policy decided, and not a person. */
+  /** Whether a policy decided instead of the user. */
   automatic?: boolean;
 }
 
@@ -103,7 +103,7 @@ export interface SteerData {
   id: string;
   status: "accepted" | "applied" | "failed";
   text: string;
-  /** From 0. */
+  /** Step number, from 0. */
   step?: number;
   reason?: string;
 }
@@ -121,9 +121,9 @@ export type PageData = {
   approval: ApprovalData;
   steer: SteerData;
   notice: NoticeData;
-  /** A call of an agent that runs as a tool. */
+  /** A subagent's call. */
   call: { call: string; parent: string; part: ToolPart };
-  /** Transient: code of a tool as it is written; `whole` if it is all that there is so far. */
+  /** Transient. Code that a tool call is writing. `whole` marks the full code so far. */
   code: { call: string; delta: string; whole?: boolean };
 };
 
@@ -137,21 +137,21 @@ export type PageMessage = UIMessage<PageMetadata, PageData>;
 export type PagePart = PageMessage["parts"][number];
 export type ToolPart = ToolUIPart | DynamicToolUIPart;
 
-/** What our server adds to a part of the AI SDK. */
+/** Metadata that our server adds to the AI SDK's parts. */
 export interface SidestreamMetadata {
   block?: string;
-  /** The whole text, where it is another than what was streamed. */
+  /** Full text, if it differs from what was streamed. */
   text?: string;
   start?: number;
   end?: number;
-  /** The link that the model itself has written to cite the source; its number replaces it. */
+  /** Link that the model wrote as a citation. The source number replaces it. */
   markerStart?: number;
   markerEnd?: number;
   /** The sentence before that link. */
   claimStart?: number;
   claimEnd?: number;
   citedText?: string;
-  /** Whether the quote is in the source; absent if nobody has compared them. */
+  /** Whether the quote is in the source. Absent if it was not checked. */
   verified?: boolean;
   kind?: string;
   name?: string;

@@ -1,4 +1,4 @@
-// Files that the person attaches. Messages hold addresses (`blob:`) of them; their bytes are read when they are sent.
+// Attachments. Messages hold their `blob:` URLs; the bytes are read when the message is sent.
 const files = new Map<string, Blob>();
 
 export const MAX_FILE_BYTES = 32 * 1000 * 1000;
@@ -7,7 +7,7 @@ export interface Attachment {
   url: string;
   name: string;
   mediaType: string;
-  /** Null for a file that the server has. */
+  /** Null for a file that is already on the server. */
   bytes: number | null;
 }
 
@@ -21,7 +21,7 @@ export function blobOf(url: string): Blob | undefined {
   return files.get(url);
 }
 
-/** The file as a `data:` address; an address of another kind stays. */
+/** Convert a `blob:` URL to a `data:` URL. Other URLs are returned unchanged. */
 export function dataUrl(url: string): Promise<string> {
   const file = files.get(url);
   if (!file) return Promise.resolve(url);

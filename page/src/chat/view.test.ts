@@ -17,7 +17,7 @@ const source = (id: string, url: string, block?: string, end?: number, citedText
   providerMetadata: { sidestream: JSON.parse(JSON.stringify({ block, end, citedText })) },
 });
 
-test("a block that was open when the page was loaded again is joined with its rest", () => {
+test("joins a block that was open at reload with its rest", () => {
   const view = viewOf(
     message(text("It lasts ", "t1", "streaming"), { type: "step-start" }, text("six minutes.", "t1", "streaming")),
   );
@@ -25,7 +25,7 @@ test("a block that was open when the page was loaded again is joined with its re
   expect(view.rows[0]).toMatchObject({ kind: "text", text: "It lasts six minutes.", isStreaming: true });
 });
 
-test("a final text that is another than the streamed one replaces it", () => {
+test("replaces the streamed text with a different final text", () => {
   const part = {
     type: "text" as const,
     text: "helo",
@@ -34,7 +34,7 @@ test("a final text that is another than the streamed one replaces it", () => {
   expect(viewOf(message(part)).rows[0]).toMatchObject({ text: "hello" });
 });
 
-test("numbers follow the order of first use, and the same page has one number", () => {
+test("numbers sources in order of first use, once per page", () => {
   const view = viewOf(
     message(
       text("First. Second. Third.", "t1"),
@@ -62,7 +62,7 @@ test("numbers follow the order of first use, and the same page has one number", 
   );
 });
 
-test("a number replaces the link that the model has written, and addresses are shown without tracking", () => {
+test("replaces the model's link with a number and strips tracking parameters", () => {
   const words = "Oslo is the capital. ([a.example](https://a.example/?utm_source=openai)) More.";
   const [from, end] = [words.indexOf("(["), words.indexOf("))") + 2];
   const spans = { block: "t1", end, markerStart: from, markerEnd: end, claimStart: 0, claimEnd: 20 };
@@ -78,7 +78,7 @@ test("a number replaces the link that the model has written, and addresses are s
   expect(plainText(view)).toBe("Oslo is the capital. [1] More.\n\n[1] About a: https://a.example/?x=1#y");
 });
 
-test("a source that comes again with the same id replaces the earlier one", () => {
+test("replaces an earlier source with the same id", () => {
   const view = viewOf(
     message(
       text("Words.", "t1"),
@@ -89,7 +89,7 @@ test("a source that comes again with the same id replaces the earlier one", () =
   expect(view.rows[0]).toMatchObject({ citations: [{ end: 6, number: 1 }] });
 });
 
-test("citations that came only with the end of a text count too", () => {
+test("includes citations that arrive with the end of a text", () => {
   const part: PagePart = {
     type: "text",
     text: "Words.",
@@ -102,7 +102,7 @@ test("citations that came only with the end of a text count too", () => {
   });
 });
 
-test("tools know their state and approvals, and the error that ended the run is no row", () => {
+test("gives tools their state and approvals, and the final error no row", () => {
   const view = viewOf(
     message(
       { type: "tool-departures", toolCallId: "c1", state: "approval-requested", input: {}, approval: { id: "a1" } },
@@ -121,7 +121,7 @@ test("tools know their state and approvals, and the error that ended the run is 
   expect(view.error?.words).toBe("no");
 });
 
-test("the calls of an agent stand under its own, at any depth, and are no rows", () => {
+test("nests a subagent's calls under its own, at any depth", () => {
   const call = (id: string, parent: string): PagePart => ({
     type: "data-call",
     id,
@@ -148,7 +148,7 @@ test("the calls of an agent stand under its own, at any depth, and are no rows",
   ]);
 });
 
-test("a decision of a policy is not one of a person", () => {
+test("tells a policy decision from the user's", () => {
   const part = {
     type: "tool-times" as const,
     toolCallId: "c1",

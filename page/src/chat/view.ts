@@ -1,4 +1,4 @@
-// A message of the stream as the page shows it: rows in order, sources with their numbers, and what the footer says.
+// View model of a message: rows in order, numbered sources, and the footer.
 import { isToolUIPart } from "ai";
 import { fileUrl } from "../api";
 import { type Citation, marked, pieces } from "../markdown/chips";
@@ -19,7 +19,7 @@ import {
 
 export interface Source {
   key: string;
-  /** In the order of first use; null for what was read and not cited. */
+  /** Number in the order of first use. Null for a source that was read but not cited. */
   number: number | null;
   name: string;
   title: string;
@@ -33,11 +33,11 @@ export interface FileView {
   url: string;
   name: string;
   mediaType: string;
-  /** The call that made it. */
+  /** Id of the call that made it. */
   call: string | null;
 }
 
-/** A call with its state, and the calls that it made in turn. */
+/** A call with its state and its nested calls. */
 export interface CallView {
   key: string;
   part: ToolPart;
@@ -59,18 +59,18 @@ export interface MessageView {
   sources: Source[];
   run: RunData | null;
   steps: StepData[];
-  /** The error that ended the run. */
+  /** Error that ended the run. */
   error: NoticeData | null;
 }
 
 interface Span {
   source: string;
   end: number | null;
-  /** Where the link begins that the number replaces. */
+  /** Start of the link that the number replaces. */
   from?: number;
 }
 
-/** What of a call waits for a person: one decision, or the several questions that its server asks at once. */
+/** Return what a call needs from the user: one decision, or several questions from its server. */
 function waitingFor(part: ToolPart, approvals: ApprovalData[]): ApprovalData[] {
   if (part.state !== "approval-requested") return [];
   const { id, signature } = part.approval;
@@ -80,13 +80,13 @@ function waitingFor(part: ToolPart, approvals: ApprovalData[]): ApprovalData[] {
   return waiting.length > 0 ? waiting : [{ approval: id, digest: signature }];
 }
 
-/** True if a policy decided on the call, and not a person. */
+/** Return whether a policy, not the user, decided on the call. */
 function isAutomatic(part: ToolPart, approvals: ApprovalData[]): boolean {
   const { id, isAutomatic = false } = ("approval" in part && part.approval) || {};
   return isAutomatic || approvals.some((one) => one.approval === id && one.automatic === true);
 }
 
-/** What waits for a person in the last message. */
+/** Return the pending approvals of the last message. */
 export function pendingApprovals(messages: PageMessage[]): ApprovalData[] {
   const last = messages.at(-1);
   return last ? viewOf(last).rows.flatMap((row) => (row.kind === "tool" ? row.approvals : [])) : [];
@@ -97,7 +97,7 @@ type TextPart = Extract<PagePart, { type: "text" }>;
 
 const views = new WeakMap<PageMessage, MessageView>();
 
-/** A message as the page shows it; made once for each state of the message. */
+/** Return the view of a message, cached for each state of the message. */
 export function viewOf(message: PageMessage): MessageView {
   const known = views.get(message);
   if (known) return known;
@@ -184,7 +184,7 @@ function callView(part: ToolPart, tools: Map<string, ToolData>, made: Map<string
   return { key: `c-${toolCallId}`, part, data: tools.get(toolCallId) ?? null, nested };
 }
 
-/** What a text cites: by the sources that name its block, and by the citations that came with its end. */
+/** Return a text's citations: from sources that name its block, and from its end part. */
 function spansOf(block: string, parts: TextPart[], found: Map<string, SourcePart>): Span[] {
   const spans: Span[] = [];
   for (const source of found.values()) {
@@ -205,7 +205,7 @@ function spanOf(source: string, { markerStart, markerEnd }: SidestreamMetadata, 
   return { source, end: markerEnd, from: markerStart };
 }
 
-/** Numbers sources in the order in which texts use them: the same source has the same number. */
+/** Numbers sources in order of first use. The same source keeps its number. */
 class SourceList {
   private readonly cited: Source[] = [];
   private readonly used = new Set<string>();
@@ -224,7 +224,7 @@ class SourceList {
     return citations;
   }
 
-  /** The cited ones, then those that were only read. */
+  /** Return the cited sources, then those that were only read. */
   list(): Source[] {
     const keys = new Set(this.cited.map((source) => source.key));
     const read = new Map<string, Source>();
@@ -273,7 +273,7 @@ function nameIn(url: string): string {
   }
 }
 
-/** The text of a message, for copying: chips as `[1]`, and the list of sources. */
+/** Return a message's text for copying, with citations as `[1]` and a list of sources. */
 export function plainText(view: MessageView): string {
   const texts = view.rows.flatMap((row) => {
     if (row.kind !== "text") return [];

@@ -1,12 +1,12 @@
-// Windows of one browser: what one of them changes, the others learn at once.
+// Notifications between the windows of one browser.
 const channel = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("sidestream");
 
-/** Says to the other windows that a conversation has changed. */
+/** Notify the other windows that a conversation has changed. */
 export function announceChange(chat: string): void {
   channel?.postMessage(chat);
 }
 
-/** Calls back when another window has changed a conversation; returns how to end that. */
+/** Subscribe to changes made in other windows. Returns a function to unsubscribe. */
 export function onChange(listener: (chat: string) => void): () => void {
   const heard = ({ data }: MessageEvent) => typeof data === "string" && listener(data);
   channel?.addEventListener("message", heard);

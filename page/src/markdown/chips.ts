@@ -1,5 +1,5 @@
-// Where citations stand in a text. Marks of two private characters are put into the source before it is lexed, so that a
-// chip stands at the end of its span whatever Markdown is around it; those characters cannot come from the model.
+// Citations in a text. Marks of two private-use characters are inserted before lexing, so that a chip
+// is placed at the end of its span whatever Markdown surrounds it. Model output cannot contain them.
 const OPEN = "\uE000";
 const CLOSE = "\uE001";
 const MARK = /\uE000(\d+)\uE001/g;
@@ -7,15 +7,15 @@ const PRIVATE = /[\uE000\uE001]/g;
 const MARKER = /[*_~`]/;
 
 export interface Citation {
-  /** Where the span ends, in UTF-16 units of the text. */
+  /** End of the span, in UTF-16 units. */
   end: number;
-  /** Where a link begins that the chip replaces, up to `end`. */
+  /** Start of the link that the chip replaces, up to `end`. */
   from?: number;
-  /** The number of the source. */
+  /** Number of the source. */
   number: number;
 }
 
-/** The text with a mark at the end of each span. */
+/** Insert a mark at the end of each span. */
 export function marked(text: string, citations: Citation[]): string {
   const clean = text.replace(PRIVATE, "\uFFFD");
   if (citations.length === 0) return clean;
@@ -24,7 +24,7 @@ export function marked(text: string, citations: Citation[]): string {
   for (const { end, number, from } of citations) {
     if (from !== undefined) cuts.set(end, Math.min(from, cuts.get(end) ?? from));
     let place = Math.min(Math.max(end, 0), clean.length);
-    // Not between the characters of one marker (`*|*`), which would no longer be one.
+    // Do not split a Markdown marker (`*|*`).
     while (place > 0 && place < clean.length && MARKER.test(clean[place]!) && clean[place] === clean[place - 1])
       place += 1;
     const numbers = at.get(place) ?? [];
@@ -44,14 +44,14 @@ export function marked(text: string, citations: Citation[]): string {
   return result + clean.slice(from);
 }
 
-/** A text in pieces: strings, and the numbers of the chips between them. */
+/** Split a text into strings and the chip numbers between them. */
 export function pieces(text: string): (string | number)[] {
   return text
     .split(MARK)
     .flatMap<string | number>((piece, index) => (index % 2 === 1 ? [Number(piece)] : piece ? [piece] : []));
 }
 
-/** The text without marks, and the chips that were in it. */
+/** Remove the marks from a text, and return their chips too. */
 export function unmarked(text: string): { text: string; numbers: number[] } {
   const found = pieces(text);
   return {
@@ -60,7 +60,7 @@ export function unmarked(text: string): { text: string; numbers: number[] } {
   };
 }
 
-/** The place in UTF-16 units of the n-th character of a text: the server counts characters, not units. */
+/** Convert a character index to UTF-16 units. The server counts characters. */
 export function unitsOf(text: string, characters: number): number {
   let units = 0;
   for (let left = characters; left > 0 && units < text.length; left -= 1) {

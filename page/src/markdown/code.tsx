@@ -5,7 +5,7 @@ import { useHighlight } from "./highlight";
 interface Props {
   code: string;
   language: string;
-  /** False while more of it may come: then it has no colours yet. */
+  /** Whether the block is complete. Only complete blocks are highlighted. */
   isClosed?: boolean;
 }
 

@@ -3,7 +3,7 @@ import { TEXTS } from "../../test/texts";
 import { GrowingLexer } from "./freeze";
 import { lex } from "./lex";
 
-test("freezing all but the last two blocks gives what a full lex gives, on every prefix of fifty texts", () => {
+test("matches a full lex on every prefix of fifty texts", () => {
   let prefixes = 0;
   for (const text of TEXTS) {
     const growing = new GrowingLexer();
@@ -16,7 +16,7 @@ test("freezing all but the last two blocks gives what a full lex gives, on every
   expect(prefixes).toBeGreaterThan(5000);
 });
 
-test("frozen blocks keep their identity, and a text that changes at its start is lexed again", () => {
+test("keeps the identity of frozen blocks, and lexes again if the start changes", () => {
   const growing = new GrowingLexer();
   const before = growing.blocks("one\n\ntwo\n\nthree\n\nfour", true);
   const after = growing.blocks("one\n\ntwo\n\nthree\n\nfour five", true);
@@ -25,7 +25,7 @@ test("frozen blocks keep their identity, and a text that changes at its start is
   expect(growing.blocks("# other", true).map((token) => token.type)).toEqual(["heading"]);
 });
 
-test("a definition that comes late also changes the links before it", () => {
+test("applies a late definition to earlier links", () => {
   const growing = new GrowingLexer();
   const text = "see [this][a]\n\ntwo\n\nthree\n\nfour";
   growing.blocks(text, true);
@@ -33,7 +33,7 @@ test("a definition that comes late also changes the links before it", () => {
   expect(growing.blocks(full, false)).toEqual(lex(full).tokens);
 });
 
-test("what is open in the last block is closed while it streams", () => {
+test("closes open markers in the last block while streaming", () => {
   const [block] = new GrowingLexer().blocks("so **bold", true);
   expect(JSON.stringify(block)).toContain('"strong"');
   expect(JSON.stringify(new GrowingLexer().blocks("so **bold", false))).not.toContain('"strong"');

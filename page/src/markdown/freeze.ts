@@ -1,5 +1,5 @@
-// Lexes a text that grows. All but the last two blocks are frozen: they keep their identity, so that they are neither
-// lexed nor rendered again. One would not be enough: a list can still take in what follows it.
+// Incremental lexer. All but the last two blocks are frozen: they keep their identity, so that they are neither
+// lexed nor rendered again. Two stay live because a list can still absorb the block after it.
 import type { Token } from "marked";
 import remend from "remend";
 import { type Links, lex, normalised } from "./lex";
@@ -13,14 +13,14 @@ export class GrowingLexer {
   private frozenEnd = 0;
   private links: Links = {};
 
-  /** The blocks of the text as it is now. */
+  /** Return the blocks of the current text. */
   blocks(given: string, isStreaming: boolean): Token[] {
     const text = normalised(given);
     if (!text.startsWith(this.text)) this.reset();
     this.text = text;
     let { tokens, links } = lex(text.slice(this.frozenEnd), this.links);
     if (this.frozenEnd > 0 && Object.keys(links).length > Object.keys(this.links).length) {
-      // A definition also changes the links of the blocks before it.
+      // A link definition also affects earlier blocks.
       this.reset();
       this.text = text;
       ({ tokens, links } = lex(text));
@@ -37,7 +37,7 @@ export class GrowingLexer {
     this.links = {};
   }
 
-  /** Freezes all but the last blocks of these, which are returned. */
+  /** Freeze all but the last blocks, and return the rest. */
   private freeze(tokens: Token[]): Token[] {
     const length = tokens.reduce((sum, token) => sum + token.raw.length, 0);
     if (length !== this.text.length - this.frozenEnd) return tokens;
@@ -49,7 +49,7 @@ export class GrowingLexer {
     return tokens.slice(cut);
   }
 
-  /** The live blocks, with what is open in the last one closed: a `**` that has come, but not yet its partner. */
+  /** Return the live blocks, with unclosed markers such as `**` closed in the last one. */
   private mended(live: Token[]): Token[] {
     const last = live.at(-1);
     if (!last || (last.type !== "paragraph" && last.type !== "heading" && last.type !== "list")) return live;

@@ -1,4 +1,4 @@
-// Colours for code: loaded when the first closed block of a known language is shown.
+// Syntax highlighting, loaded when the first complete block of a known language is shown.
 import { useEffect, useState } from "react";
 
 const MAX_LINES = 2000;
@@ -57,7 +57,7 @@ function load(): Promise<Highlight> {
   return loading;
 }
 
-/** The code in coloured pieces; null while it is open, too long, of no known language, or while the colours load. */
+/** Highlight code. Null if it is incomplete, too long or in an unknown language, or while loading. */
 export function useHighlight(code: string, language: string, isClosed: boolean): Leaf[] | null {
   const name = NAMES[language.trim().toLowerCase().split(/\s/)[0] ?? ""];
   const isWanted = isClosed && name !== undefined && code.split("\n", MAX_LINES + 1).length <= MAX_LINES;
@@ -67,7 +67,7 @@ export function useHighlight(code: string, language: string, isClosed: boolean):
     let isMounted = true;
     load().then(
       () => isMounted && setReady(true),
-      () => undefined, // Without colours the code is still there.
+      () => undefined, // Show the code without highlighting.
     );
     return () => {
       isMounted = false;

@@ -26,7 +26,7 @@ const HOSTILE = [
   "<https://ok.example> <javascript:alert(1)>",
 ];
 
-test.each(HOSTILE)("%s makes no element that loads or runs", (text) => {
+test.each(HOSTILE)("%s creates no element that loads or runs code", (text) => {
   const { container } = render(<Markdown text={text} />);
   expect(
     container.querySelectorAll("img, script, svg:not(.icon), iframe, style, object, embed, video, audio"),
@@ -40,24 +40,24 @@ test.each(HOSTILE)("%s makes no element that loads or runs", (text) => {
   }
 });
 
-test("HTML of a model is shown as its text", () => {
+test("shows HTML from a model as text", () => {
   const { container } = render(<Markdown text={"a <b onclick=x>bold</b> c"} />);
   expect(container.textContent).toBe("a <b onclick=x>bold</b> c");
 });
 
-test("a remote image is words that name its host", () => {
+test("replaces a remote image with text that names its host", () => {
   const { container } = render(<Markdown text="![a cat](https://evil.example/cat.png?d=secret)" />);
   expect(container.textContent).toBe("Image from evil.example, not loaded: a cat");
 });
 
-test("a link whose text names another host shows the real one", () => {
+test("shows the real host of a link whose text names another", () => {
   const { container } = render(<Markdown text="[https://bank.example/login](https://evil.example/x)" />);
   expect(container.textContent).toContain("(evil.example)");
   expect(safeLink("https://en.wikipedia.org/wiki/X", "wikipedia.org")?.warning).toBeNull();
   expect(safeLink("https://evil.example", "see bank.example now")?.warning).toBe("evil.example");
 });
 
-test("a link that carries much text asks first, with all of it", () => {
+test("confirms a long link and shows it in full", () => {
   expect(safeLink(`https://x.example/?q=${"a".repeat(300)}`, "x")?.isLong).toBe(true);
   expect(safeLink(`https://x.example/#${"a".repeat(300)}`, "x")?.isLong).toBe(true);
   expect(safeLink("https://x.example/?q=a", "x")?.isLong).toBe(false);

@@ -36,7 +36,7 @@ const lowlight = createLowlight({
 
 type Node = ReturnType<typeof lowlight.highlight>["children"][number];
 
-/** The code in pieces with the names of their kinds; no markup is made. */
+/** Split code into tokens and their kinds, without generating markup. */
 export function highlight(language: string, code: string): Leaf[] {
   const leaves: Leaf[] = [];
   const walk = (nodes: Node[], className: string | null): void => {

@@ -1,8 +1,8 @@
-// Markdown → tokens, within bounds: what is too deep, too long or breaks the lexer is shown as plain text.
+// Bounded Markdown lexer. Text that is too deep, too long or breaks the lexer is shown as plain text.
 import { Lexer, type Token, type TokensList } from "marked";
 
 const MAX_INLINE = 8 * 1024;
-/** Levels of quotes or lists; more overflow the stack, or take seconds. */
+/** Maximum depth of quotes or lists. Deeper ones overflow the stack or take seconds. */
 const MAX_DEPTH = 32;
 const DEEP = new RegExp(
   `^(?:[ \\t]*>){${MAX_DEPTH + 1}}|^[ \\t]{${MAX_DEPTH * 4}}[ \\t]*(?:[-*+]|\\d+[.)])[ \\t]`,
@@ -14,7 +14,7 @@ export type Links = TokensList["links"];
 
 export interface Lexed {
   tokens: Token[];
-  /** The definitions of links that the text holds (`[name]: address`). */
+  /** Link definitions in the text (`[name]: url`). */
   links: Links;
 }
 
@@ -25,7 +25,7 @@ export function plain(text: string): Token {
 
 export const normalised = (text: string) => text.replace(/\r\n?/g, "\n");
 
-/** The blocks of a text; `links` are definitions from text before it. */
+/** Lex a text into blocks. `links` are definitions from earlier text. */
 export function lex(text: string, links: Links = {}): Lexed {
   if (DEEP.test(text)) return { tokens: [plain(text)], links };
   try {

@@ -1,4 +1,4 @@
-// Which links of a model's text may be followed, and what a reader must know of them before.
+// Which links in model output may be opened, and with which warning.
 const SAFE = new Set(["http:", "https:", "mailto:"]);
 const LONG_QUERY = 200;
 const HOST = /(?:^|[\s/@])((?:[a-z0-9-]+\.)+[a-z]{2,})(?=$|[\s/:?#])/i;
@@ -6,13 +6,13 @@ const HOST = /(?:^|[\s/@])((?:[a-z0-9-]+\.)+[a-z]{2,})(?=$|[\s/:?#])/i;
 export interface SafeLink {
   href: string;
   host: string;
-  /** The real host, if the text of the link names another. */
+  /** Real host, if the link text names another. */
   warning: string | null;
-  /** True if the address carries so much text that the reader should see it first. */
+  /** Whether the URL is so long that the user should review it first. */
   isLong: boolean;
 }
 
-/** The link, or null if it must stay text. */
+/** Return the link, or null if it must stay plain text. */
 export function safeLink(href: string, text: string): SafeLink | null {
   let address: URL;
   try {
@@ -34,7 +34,7 @@ export function safeLink(href: string, text: string): SafeLink | null {
   return { href: address.href, host, warning: isOther ? host : null, isLong: carried > LONG_QUERY };
 }
 
-/** An address as it is shown: without the parameters that only say where a reader comes from. */
+/** Format a URL for display, without tracking parameters. */
 export function withoutTracking(address: string): string {
   const [before = "", anchor] = address.split(/(?=#)/, 2);
   const [path = "", query] = before.split(/\?(.*)/s, 2);
@@ -43,7 +43,7 @@ export function withoutTracking(address: string): string {
   return path + (kept.length ? `?${kept.join("&")}` : "") + (anchor ?? "");
 }
 
-/** The host of an address, for words; the address itself if it has none. */
+/** Return the host of a URL for display, or the URL itself if it has none. */
 export function hostOf(address: string): string {
   try {
     return new URL(address).host.replace(/^www\./, "") || address;

@@ -1,5 +1,5 @@
-// Tokens → elements: one row per type of token. A token without a row is shown as its source text. No markup of the
-// model's is ever parsed: HTML is text, and images of other hosts are words.
+// Render tokens by a table with one row per token type. A token without a row is shown as source text. Markup
+// from the model is never parsed: HTML is text, and images from other hosts are replaced by a description.
 import type { Token, Tokens } from "marked";
 import {
   createContext,
@@ -23,7 +23,7 @@ import "./markdown.css";
 const MAX_DEPTH = 32;
 const CHUNK = 4096;
 
-/** Draws the chip of a source; given by what knows the sources. */
+/** Renders the chip of a source. Provided by the component that has the sources. */
 export type ChipRenderer = (number: number, key: string) => ReactNode;
 const Chips = createContext<ChipRenderer>(() => null);
 const Depth = createContext(0);
@@ -56,7 +56,7 @@ export const Markdown = memo(function Markdown({ text, isStreaming = false, cita
 
 interface BlockProps {
   token: Token;
-  /** True for the last block of a text that still grows. */
+  /** Whether this is the last block of a growing text. */
   isOpen: boolean;
 }
 
@@ -87,7 +87,7 @@ function Fence({ token, isOpen }: { token: Tokens.Code; isOpen: boolean }) {
 const FROM_RIGHT =
   /^[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u;
 
-/** The direction of what stands around other blocks: `dir=auto` does not look into blocks that have a `dir` themselves. */
+/** Return the direction of a container. `dir=auto` ignores children that have their own `dir`. */
 export function directionOf(text: string): "ltr" | "rtl" {
   const first = /\p{L}/u.exec(text)?.[0] ?? "";
   return FROM_RIGHT.test(first) ? "rtl" : "ltr";
@@ -95,7 +95,7 @@ export function directionOf(text: string): "ltr" | "rtl" {
 
 type Row = (token: never, depth: number) => ReactNode;
 
-/** Type of token → what it looks like. */
+/** Renderers, by token type. */
 const TABLE: Record<string, Row> = {
   space: () => null,
   def: () => null,
@@ -105,7 +105,7 @@ const TABLE: Record<string, Row> = {
   hr: () => <hr />,
   br: () => <br />,
   heading: (token: Tokens.Heading) => {
-    // The page's own headings are above: those of a text begin at the third level.
+    // The page uses the first two heading levels itself.
     const Name = `h${Math.min(token.depth + 2, 6)}` as "h3";
     return (
       <Name dir="auto" className={`depth-${token.depth}`}>
@@ -235,7 +235,7 @@ function Numbers({ numbers }: { numbers: number[] }) {
   return numbers.map((number, index) => <Fragment key={index}>{chip(number, String(index))}</Fragment>);
 }
 
-/** Text as it is. Long lines are cut into pieces, which a browser lays out faster than one. */
+/** Plain text. Long lines are split, because browsers lay out short pieces faster. */
 export function Plain({ text }: { text: string }) {
   const parts: string[] = [];
   for (let from = 0; from < text.length; from += CHUNK) parts.push(text.slice(from, from + CHUNK));
@@ -264,7 +264,7 @@ function TextLink({ token }: { token: Tokens.Link }) {
       </>
     );
   }
-  // The middle button opens a link, too.
+  // The middle button opens links too.
   const onClick = (event: MouseEvent) => {
     if (!link.isLong || event.button === 2) return;
     event.preventDefault();

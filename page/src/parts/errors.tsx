@@ -17,7 +17,7 @@ interface Props {
 
 type Button = "retry" | "model" | "keys" | "raw" | "continue" | "edit";
 
-/** Kind of error → what can be done about it. */
+/** Buttons, by kind of error. */
 const BUTTONS: Record<string, Button[]> = {
   provider: ["retry", "model"],
   "rate-limit": ["retry", "model"],
@@ -29,7 +29,7 @@ const BUTTONS: Record<string, Button[]> = {
   "content-filter": ["edit"],
 };
 
-/** Why a run ended early, in words, and what to do. What came before it stays. */
+/** Explains why a run ended early, and offers what to do. */
 export const ErrorBlock = memo(function ErrorBlock({ notice, run, messageId }: Props) {
   const { session, edit } = useContext(Thread);
   const error = notice?.error ?? null;

@@ -10,21 +10,21 @@ const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const TEXTS = /^text\/|^application\/(json|x-ndjson|x-yaml|yaml|toml|sql)$/;
 const MOST_SHOWN = 1_000_000;
 
-/** True for an address that the page may load: of its own server, or a file that was attached here. */
+/** Return whether the page may load a URL: its own server's, or a local attachment's. */
 function isOwn(url: string): boolean {
   return url.startsWith("blob:") || (url.startsWith("/") && !url.startsWith("//"));
 }
 
-/** Whether a file is one of the images that are safe to show, at an address that may be loaded. */
+/** Return whether a file is an image that is safe to show and to load. */
 export const isShownInline = (file: FileView) => IMAGES.has(file.mediaType) && isOwn(file.url);
 
 interface Props {
   file: FileView;
-  /** True if its image is in a box above. */
+  /** Whether its image is already shown above. */
   isShownAbove?: boolean;
 }
 
-/** A file: images of the four kinds that are safe are shown, text can be read, everything else is a tile to download. */
+/** A file. Images of the four safe formats are shown, text can be viewed, the rest can only be downloaded. */
 export const FileTile = memo(function FileTile({ file, isShownAbove = false }: Props) {
   const [isBroken, setBroken] = useState(false);
   const { inspect } = useContext(Thread);

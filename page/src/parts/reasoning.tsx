@@ -10,7 +10,7 @@ interface Props {
   provider: string | null;
 }
 
-/** What the model thought: its last line while it thinks, folded after it. */
+/** The model's reasoning: the last line while it thinks, collapsed afterwards. */
 export const Reasoning = memo(function Reasoning({ text, isStreaming, provider }: Props) {
   const isShown = text !== "" || isStreaming;
   const { isOpen, toggle, card } = useFold(false, isShown);
@@ -44,7 +44,7 @@ export const Reasoning = memo(function Reasoning({ text, isStreaming, provider }
   );
 });
 
-/** How long something lasted that was seen from its beginning; null for what was over before. */
+/** Measure how long something lasted. Null if its start was not seen. */
 function useDuration(isRunning: boolean): number | null {
   const start = useRef<number | null>(null);
   const [ms, setMs] = useState<number | null>(null);

@@ -11,7 +11,7 @@ function markWords({ mark }: Source): string {
   return mark === "found" ? words.quoteFound : mark === "missing" ? words.quoteMissing : words.notChecked;
 }
 
-/** The number of a source in a text; what it says appears when it is pointed at or focused. */
+/** A citation chip. Its source appears on hover or focus. */
 export function Chip({ source, messageId }: { source: Source; messageId: string }) {
   const { inspect } = useContext(Thread);
   const [isOpen, open] = useState(false);
@@ -27,7 +27,7 @@ export function Chip({ source, messageId }: { source: Source; messageId: string 
     open(false);
   };
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: the link in it has the same by focus
+    // biome-ignore lint/a11y/noStaticElementInteractions: the link in it does the same on focus
     <span className="chip-place" onMouseEnter={show} onMouseLeave={hide}>
       <a
         className={`chip ${source.mark ?? ""}`}
@@ -65,7 +65,7 @@ export function Chip({ source, messageId }: { source: Source; messageId: string 
   );
 }
 
-/** The cited sources under a message, and how many were only read. */
+/** The cited sources below a message, and the number of pages only read. */
 export const Footnotes = memo(function Footnotes({ sources, messageId }: { sources: Source[]; messageId: string }) {
   const { inspect } = useContext(Thread);
   if (sources.length === 0) return null;

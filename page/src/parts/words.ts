@@ -3,7 +3,7 @@ import type { Provider } from "../api";
 import type { ErrorData, RunData } from "../chat/types";
 import { count } from "../format";
 
-/** What happened, in a sentence; null if the run ended as it should. */
+/** Describe an error or an early end in a sentence. Returns null if the run ended normally. */
 export function errorWords(
   error: ErrorData | null,
   run: RunData | null,
@@ -16,17 +16,17 @@ export function errorWords(
       case "provider":
         if (error.status === 401 || error.status === 403) {
           const check = provider?.variable ? `Check ${provider.variable}.` : error.message;
-          return `${who} refused the key (${error.status}). ${check}`;
+          return `${who} rejected the API key (${error.status}). ${check}`;
         }
-        return error.status ? `${who} answered ${error.status}: ${error.message}` : error.message;
+        return error.status ? `${who} returned ${error.status}: ${error.message}` : error.message;
       case "rate-limit":
-        return `${who} asks to wait. ${error.message}`;
+        return `${who} is limiting requests. ${error.message}`;
       case "timeout":
-        return `No data came for too long, so the run was stopped. ${error.message}`;
+        return `The run timed out. ${error.message}`;
       case "truncated":
-        return "The answer broke off before its end.";
+        return "The answer was cut off.";
       case "protocol":
-        return `${who} sent something that is not its protocol. ${error.message}`;
+        return `${who} sent an invalid response. ${error.message}`;
       default:
         return error.message;
     }
@@ -38,9 +38,9 @@ export function errorWords(
         ? `Stopped at ${count(run.limit)} steps.`
         : `Stopped at a limit${run.limit ? `: ${run.limit}` : ""}.`;
     case "length":
-      return "Cut at the most tokens that an answer may have.";
+      return "Stopped at the maximum number of output tokens.";
     case "content-filter":
-      return "The provider stopped this answer.";
+      return "The provider blocked this answer.";
     default:
       return null;
   }

@@ -1,18 +1,18 @@
-// The list of conversations, shared by all that show it. It is read again when a run starts or ends.
+// Shared list of conversations. It is reloaded when a run starts or ends.
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { api, type Conversation } from "../api";
 import { announceChange, onChange } from "../chat/windows";
 import { date } from "../format";
 
 export interface List {
-  /** What it was searched for. */
+  /** Search query. */
   search: string;
   conversations: Conversation[];
   next: string | number | null;
   isLoaded: boolean;
 }
 
-/** How often the list is read while nothing happens here: other people and machines write too. */
+/** Reload interval while this page is idle, because other clients change the list too. */
 const POLL_MS = 15_000;
 const EMPTY: List = { search: "", conversations: [], next: null, isLoaded: false };
 const listeners = new Set<() => void>();
@@ -21,20 +21,20 @@ const readers = new Set<(list: List) => void>();
 let version = 0;
 onChange(refreshConversations);
 
-/** Makes every list read the server again. */
+/** Reload every list. */
 export function refreshConversations(): void {
   version += 1;
   for (const listener of listeners) listener();
 }
 
-/** A conversation was deleted here. */
+/** Remove a deleted conversation from every list. */
 export function dropConversation(id: string): void {
   deleted.add(id);
   refreshConversations();
   announceChange(id);
 }
 
-/** The first page of a list, read again: what further pages brought stays below it. */
+/** Merge a reloaded first page, and keep the later pages below it. */
 export function withFurther(first: List, old: List): List {
   const last = first.conversations.at(-1);
   if (!last || first.next === null || old.search !== first.search) return first;
@@ -46,13 +46,13 @@ export function withFurther(first: List, old: List): List {
   return { ...first, conversations: [...first.conversations, ...further], next: old.next };
 }
 
-/** Returns whether a conversation that changed at this time is missing: it is in no search and on no later page. */
+/** Return whether the list lacks a conversation that changed at this time. */
 export function isMissing({ search, conversations, next }: List, id: string, updated: number): boolean {
   const isOnPage = next === null || updated > (conversations.at(-1)?.updated ?? 0);
   return search === "" && isOnPage && !conversations.some((row) => row.id === id);
 }
 
-/** Calls back with each list that the server gives; returns how to end that. */
+/** Subscribe to lists from the server. Returns a function to unsubscribe. */
 export function onConversations(reader: (list: List) => void): () => void {
   readers.add(reader);
   return () => readers.delete(reader);
@@ -72,7 +72,7 @@ export function useConversations(search: string): List & { more: () => void; err
   const [list, setList] = useState<List>(EMPTY);
   const [error, setError] = useState<string | null>(null);
   const version = useVersion();
-  // biome-ignore lint/correctness/useExhaustiveDependencies: a new version is a reason to read again
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a new version must be read again
   useEffect(() => {
     const abort = new AbortController();
     const timer = setTimeout(
@@ -107,7 +107,7 @@ export function useConversations(search: string): List & { more: () => void; err
 
 export type Age = "today" | "yesterday" | "older";
 
-/** The conversations by the day of their last change. */
+/** Group conversations by the day of their last change. */
 export function byAge(conversations: Conversation[], now = new Date()): [Age, Conversation[]][] {
   const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
   const groups: Record<Age, Conversation[]> = { today: [], yesterday: [], older: [] };

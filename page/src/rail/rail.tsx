@@ -19,18 +19,18 @@ const STATUS: Record<string, { words: string; name: string }> = {
 
 interface Props {
   place: Place;
-  /** Opens the drawer; without it, this rail is the one in the drawer. */
+  /** Opens the drawer. Absent in the drawer itself. */
   onMenu?: (isForSearch: boolean) => void;
-  /** True for a drawer that was opened to search. */
+  /** Whether the drawer was opened to search. */
   isForSearch?: boolean;
 }
 
-/** The conversations, and what else can be opened. In a narrow window it is a strip of icons, or a drawer. */
+/** Navigation with the conversations. In a narrow window it is a strip of icons, or a drawer. */
 export function Rail({ place, onMenu, isForSearch = false }: Props) {
   const field = useRef<HTMLInputElement>(null);
   useSearchCommand(field, onMenu);
   useEffect(() => {
-    // The dialog around it takes the focus first.
+    // The surrounding dialog takes the focus first.
     if (isForSearch) requestAnimationFrame(() => field.current?.focus());
   }, [isForSearch]);
   const [search, setSearch] = useState("");
@@ -89,7 +89,7 @@ export function Rail({ place, onMenu, isForSearch = false }: Props) {
   );
 }
 
-/** Offers the search of conversations, which a narrow window keeps in its drawer. */
+/** Register the search command. A narrow window opens its drawer for it. */
 function useSearchCommand(field: RefObject<HTMLInputElement | null>, onMenu: Props["onMenu"]): void {
   const search = () => {
     if (field.current?.checkVisibility()) field.current.focus();

@@ -1,4 +1,4 @@
-// The calls of the settings: MCP servers, file indexes and keys.
+// API calls of the settings: MCP servers, file indexes and keys.
 import { get, type Json, post, put, remove } from "../api";
 
 export type Entry = { [field: string]: Json };
@@ -6,25 +6,25 @@ export type Entry = { [field: string]: Json };
 export interface SignIn {
   state: "none" | "waiting" | "signed-in";
   issuer: string | null;
-  /** Seconds since 1970. */
+  /** Expiry time, in seconds since 1970. */
   expires: number | null;
   error: string | null;
 }
 
-/** A tool whose definition differs from the one that was accepted; it is not offered to models. */
+/** A tool whose definition differs from the accepted one. Models cannot use it. */
 export interface ToolChange {
   tool: string;
-  /** A digest of the new definition: exactly that one is accepted. */
+  /** Digest of the new definition, which the acceptance is bound to. */
   pin: string;
   aspects: { name: string; old: Json; new: Json }[];
 }
 
 export interface McpServer {
   label: string;
-  /** A process here, an address that is called from here, or one that the provider calls. */
+  /** A local process, a URL called from this server, or a URL called by the provider. */
   kind: "command" | "url" | "provider";
   enabled: boolean;
-  /** Its fields in the file; null stands for a value that is set and not shown. */
+  /** Fields in the configuration file. Null means a value that is set but hidden. */
   entry: Entry;
   problem: string | null;
   changes: ToolChange[];
@@ -64,28 +64,28 @@ export interface KeyTest {
 export interface IndexedFolder {
   path: string;
   name: string;
-  /** Whether it can be updated and removed here. */
+  /** Whether the user can update and remove it. */
   editable: boolean;
   files: number;
   passages: number;
-  /** Seconds since 1970. */
+  /** Time of the last update, in seconds since 1970. */
   updated: number | null;
   problems: { path: string; problem: string }[];
   problemCount: number;
-  /** How far it is read; null if it is not being read. */
+  /** Indexing progress. Null if it is not being indexed. */
   reading: { done: number; total: number } | null;
   error: string | null;
 }
 
 export interface FileIndex {
-  /** Folders below which others can be added. */
+  /** Folders whose subfolders can be added. */
   allowed: string[];
   unavailable: "off" | "shared" | null;
-  /** Whether folders can be added here. */
+  /** Whether the user can add folders. */
   editable?: boolean;
   folders: IndexedFolder[];
   passages: number;
-  /** How many passages can be found by their meaning. */
+  /** Number of passages that search by meaning covers. */
   vectors: number;
   problem?: string | null;
 }
@@ -101,7 +101,7 @@ export interface Passage {
 
 export const indexes = {
   list: () => get<FileIndex>("/api/indexes"),
-  /** Adds a folder, or reads what has changed in it. */
+  /** Add a folder, or update its index. */
   add: (path: string) => post<{ path: string }>("/api/indexes", { path }),
   remove: (path: string) => remove(`/api/indexes?path=${encodeURIComponent(path)}`),
   search: (q: string) => get<{ passages: Passage[] }>("/api/indexes/search", { q }),
@@ -111,7 +111,7 @@ const at = (label: string, verb = "") => `/api/mcp/${encodeURIComponent(label)}$
 
 export const mcp = {
   list: () => get<McpServers>("/api/mcp"),
-  /** Changes the fields that are given; null removes one. */
+  /** Change the given fields. Null removes a field. */
   change: (label: string, changes: Entry) => put<McpServer>(at(label), changes),
   remove: (label: string) => remove(at(label)),
   test: (label: string) => post<McpTest>(at(label, "/test")),

@@ -11,7 +11,7 @@ interface Props {
   onAccept: () => void;
 }
 
-/** A tool that its server defines otherwise than before: what was accepted, what it is now, and the consent. */
+/** A changed tool: the accepted definition, the new one, and a button to accept it. */
 export function ChangedTool({ change, isEditable, onAccept }: Props) {
   return (
     <section className="st-changed" aria-label={words.changed(change.tool)}>
@@ -58,7 +58,7 @@ function Diff({ before, after }: { before: string; after: string }) {
   );
 }
 
-/** A description is a title and a text; all else is shown as JSON. */
+/** Format one aspect of a tool. Descriptions are text, the rest is JSON. */
 function textOf(value: Json): string {
   if (value === null) return "";
   const isTexts = Array.isArray(value) && value.every((one) => one === null || typeof one === "string");

@@ -4,7 +4,7 @@ import { diffOf } from "./diff";
 const shown = (before: string, after: string) =>
   diffOf(before, after).map(({ kind, text }) => `${{ same: " ", old: "-", new: "+" }[kind]}${text}`);
 
-it("keeps what is the same and names what went and what came", () => {
+it("keeps equal lines and marks removed and added ones", () => {
   expect(shown("a\nb\nc", "a\nx\nc\nd")).toEqual([" a", "-b", "+x", " c", "+d"]);
   expect(shown("", "a")).toEqual(["-", "+a"]);
   expect(shown("same", "same")).toEqual([" same"]);
@@ -14,7 +14,7 @@ it.each([
   ["a\nb\na\nc", "b\na\nb"],
   ["one", "two\nthree"],
   [Array.from({ length: 600 }, (_, line) => line).join("\n"), "short"],
-])("has all of both texts, in their order", (before, after) => {
+])("contains all lines of both texts, in order", (before, after) => {
   const found = diffOf(before, after);
   const of = (kind: string) => found.filter((line) => line.kind !== kind).map((line) => line.text);
   expect(of("new").join("\n")).toBe(before);

@@ -1,11 +1,11 @@
-// What has changed between two texts, line by line.
+// Line-by-line diff of two texts.
 
 export interface Line {
   kind: "same" | "old" | "new";
   text: string;
 }
 
-/** Longer texts are shown whole, the old one before the new one. */
+/** Maximum number of lines to compare. Longer texts are shown whole, the old one first. */
 const MAX_LINES = 500;
 
 export function diffOf(before: string, after: string): Line[] {
@@ -34,7 +34,7 @@ export function diffOf(before: string, after: string): Line[] {
 
 const lines = (kind: Line["kind"], texts: string[]): Line[] => texts.map((text) => ({ kind, text }));
 
-/** How many lines the rests of both texts have in common, from each pair of places on. */
+/** Return the length of the longest common subsequence from each pair of lines on. */
 function lengths(old: string[], now: string[]): number[][] {
   const found = Array.from({ length: old.length + 1 }, () => new Array<number>(now.length + 1).fill(0));
   for (let i = old.length - 1; i >= 0; i -= 1) {

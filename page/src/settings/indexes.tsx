@@ -9,7 +9,7 @@ import { settingsWords as words } from "./words";
 
 const LOOK_MS = 700;
 
-/** The file index of the server's machine: its folders, how far they are read, and a query to try. */
+/** The file index of the server's machine: folders, indexing progress, and a query to try. */
 export function IndexesPanel() {
   const { value, error, reload } = useLoaded(indexes.list);
   const isBusy = Boolean(

@@ -1,4 +1,4 @@
-// A value of the server for a panel: loading, there, or an error with a way to try again.
+// A value loaded from the server for a panel, with its loading and error states.
 import { useCallback, useEffect, useState } from "react";
 
 export interface Loaded<T> {
@@ -11,7 +11,7 @@ export interface Loaded<T> {
 export function useLoaded<T>(load: () => Promise<T>): Loaded<T> {
   const [value, set] = useState<T | null>(null);
   const [error, setError] = useState<string | null>(null);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: what is loaded does not change while the panel is open
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the loader does not change while the panel is open
   const reload = useCallback(() => {
     load().then(
       (found) => {

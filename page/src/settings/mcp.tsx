@@ -84,7 +84,7 @@ function replaced(old: McpServers, server: McpServer): McpServers {
   return { ...old, servers };
 }
 
-/** The outcome of a test in a few words. */
+/** Summarise the result of a test. */
 export function health(test: McpTest): string {
   if (test.needsSignIn) return words.signInNeeded;
   if (test.error) return words.failed(test.error.split("\n")[0]!);
@@ -119,7 +119,7 @@ function ServerRow({ server, tested, isEditable, onTest, onEdit, onChanged, onRe
       : tested === "running"
         ? words.testing
         : test?.error && !test.needsSignIn
-          ? words.failedShort // What went wrong stands below, word for word.
+          ? words.failedShort // The full error is shown below.
           : test
             ? health(test)
             : words.notTested;
@@ -259,7 +259,7 @@ function SignInRow({ server, needed, isEditable, onDone, onReload }: SignInProps
   const [pending, setPending] = useState<{ url: string; host: string } | null>(null);
   const [problem, setProblem] = useState<string | null>(server.signIn.error);
   const { label } = server;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the functions of the parent are new with each paint
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the parent's callbacks change on each render
   useEffect(() => {
     if (!pending) return;
     const timer = setInterval(async () => {

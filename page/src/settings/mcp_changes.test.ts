@@ -13,21 +13,21 @@ const server = (kind: McpServer["kind"], entry: Entry): McpServer => ({
 });
 const REMOTE = server("url", {
   url: "https://docs.test/?[redacted]",
-  // biome-ignore lint/suspicious/noTemplateCurlyInString: the file has its own variables
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: the configuration file expands ${NAME} itself
   headers: { "X-Key": null, "X-Env": "${KEY}" },
   allowed_tools: ["look"],
   require_approval: "always",
   gallery: true,
 });
 
-describe("what is sent of a form", () => {
-  it("is nothing if nothing was changed", () => {
+describe("changes sent from a form", () => {
+  it("are empty without edits", () => {
     for (const each of [REMOTE, server("command", { command: "uvx", args: ["a b", "c"], env: { A: null } })]) {
       expect(changesOf(formOf(each), each)).toEqual({});
     }
   });
 
-  it("is the field that was changed, and no secret that was not typed", () => {
+  it("include the edited field, but no untouched secret", () => {
     const form = formOf(REMOTE);
     const headers = [{ name: "X-Key", value: "new" }, ...form.headers.slice(1), { name: "X-More", value: "1" }];
     expect(changesOf({ ...form, headers }, REMOTE)).toEqual({ headers: { "X-Key": "new", "X-More": "1" } });
@@ -37,7 +37,7 @@ describe("what is sent of a form", () => {
     expect(changesOf({ ...form, approval: "default" }, REMOTE)).toEqual({ require_approval: null });
   });
 
-  it("is all of a new server, in the words of its kind", () => {
+  it("include every field of a new server, named for its kind", () => {
     const form = {
       ...EMPTY,
       label: "time",
@@ -59,7 +59,7 @@ describe("what is sent of a form", () => {
     });
   });
 
-  it("takes away what the other kind had", () => {
+  it("remove the fields of the other kind", () => {
     const form = { ...formOf(REMOTE), kind: "command" as const, command: "uvx docs" };
     expect(changesOf(form, REMOTE)).toEqual({
       command: "uvx",
@@ -72,7 +72,7 @@ describe("what is sent of a form", () => {
     expect(changesOf({ ...formOf(REMOTE), kind: "provider" }, REMOTE).execution).toBe("provider");
   });
 
-  it("leaves a policy that the form cannot show", () => {
+  it("keep a policy that the form cannot show", () => {
     const custom = server("url", { url: "https://a.test", require_approval: { never: { tool_names: ["look"] } } });
     const form = formOf(custom);
     expect(form.approval).toBe("custom");
@@ -80,7 +80,7 @@ describe("what is sent of a form", () => {
   });
 });
 
-describe("a command line", () => {
+describe("command line", () => {
   it.each([[["uvx"]], [["a", "b c", 'd"e', ""]], [["--x='1 2'", `both "kinds" of 'quotes'`]]])(
     "is read back as it was written: %j",
     (words) => {

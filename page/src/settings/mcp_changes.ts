@@ -1,4 +1,4 @@
-// The form of an MCP server, and what of it has changed. Only that is sent, so that what is not shown stays.
+// Form of an MCP server. Only changed fields are sent, so that hidden values are kept.
 import type { Json } from "../api";
 import type { Entry, McpServer } from "./calls";
 
@@ -6,7 +6,7 @@ export type Approval = "default" | "always" | "never" | "custom";
 
 export interface Pair {
   name: string;
-  /** Null: as it is, not shown. */
+  /** Null means that the hidden value is kept. */
   value: string | null;
 }
 
@@ -32,7 +32,7 @@ export const EMPTY: Form = {
   approval: "default",
 };
 
-/** The words of a server with a command → those of the form. */
+/** Form values, by the configuration file's approval values. */
 const ASK: Record<string, Approval> = { ask: "always", run: "never", always: "always", never: "never" };
 
 export function formOf(server: McpServer): Form {
@@ -57,7 +57,7 @@ function pairs(value: Json | undefined): Pair[] {
   return Object.entries(value).map(([name, inner]) => ({ name, value: typeof inner === "string" ? inner : null }));
 }
 
-/** The fields of the entry to send: all of a new server, else what differs from how it was. */
+/** Return the fields to send: all of a new server, or those that changed. */
 export function changesOf(form: Form, server: McpServer | null): Entry {
   const before = server ? formOf(server) : EMPTY;
   const changes: Entry = {};
@@ -107,12 +107,12 @@ function changedPairs(now: Pair[], before: Pair[]): Entry {
 
 const PLAIN = /^[^\s"']+$/;
 
-/** Words as one line that `split` reads back. */
+/** Join words into one line that `split` can parse. */
 export function joined(words: string[]): string {
   return words.map((word) => (PLAIN.test(word) ? word : `"${word.replaceAll('"', `"'"'"`)}"`)).join(" ");
 }
 
-/** The words of a line; quotes hold spaces together. */
+/** Split a line into words, honouring quotes. */
 export function split(line: string): string[] {
   const words: string[] = [];
   for (const match of line.matchAll(/(?:[^\s"']+|"[^"]*"|'[^']*')+/g)) {

@@ -5,9 +5,9 @@ import { Problem } from "./problem";
 import { settingsWords as words } from "./words";
 
 interface Props {
-  /** The server to change; null for a new one. */
+  /** Server to change. Null for a new one. */
   server: McpServer | null;
-  /** Its last test, which knows its tools. */
+  /** Its last test result, which lists its tools. */
   tested: McpTest | null;
   onSaved: (server: McpServer) => void;
   onCancel: () => void;

@@ -1,4 +1,4 @@
-// The settings: a sheet with a row of panels.
+// Settings sheet with a row of panels.
 import { navigate, place } from "../router";
 import type { PanelProps } from "../routes";
 import { Link } from "../ui/link";
@@ -33,7 +33,7 @@ export default function SettingsPanel({ params }: PanelProps) {
             to={`/settings/${each}`}
             aria-current={each === name ? "page" : undefined}
             onClick={(event) => {
-              // One step back closes the sheet, however many panels were looked at.
+              // Going back closes the sheet, however many panels were visited.
               event.preventDefault();
               navigate(`/settings/${each}`, { replace: true, below: place().below ?? undefined });
             }}

@@ -1,6 +1,6 @@
 import { settingsWords as words } from "./words";
 
-/** What went wrong, in the server's words, and what to do. */
+/** The server's error message, and what to do. */
 export function Problem({ text, onRetry }: { text: string; onRetry?: () => void }) {
   return (
     <div className="st-problem" role="alert">

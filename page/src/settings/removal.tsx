@@ -1,4 +1,4 @@
-// The question before something is removed, in place of its buttons.
+// Confirmation of a removal, in place of the item's buttons.
 import { settingsWords as words } from "./words";
 
 export function ConfirmRemoval(props: { question: string; onKeep: () => void; onRemove: () => void }) {

@@ -1,4 +1,4 @@
-// The runs in progress, whichever process drives them.
+// Runs in progress, in any process.
 import { useEffect, useState } from "react";
 import { api, type RunInProgress } from "../api";
 import { date, timeOfDay } from "../format";
@@ -59,7 +59,7 @@ function RunRow({ value, onChange }: { value: RunInProgress; onChange: () => voi
           <span className="meta">
             {words.runBy(value.driver, at && timeOfDay(at))}
             {since && ` · ${words.runSince(timeOfDay(since))}`}
-            {/* Before the first step has ended, nothing is known to cost anything. */}
+            {/* The cost is unknown until the first step ends. */}
             {value.cost !== 0 && ` · ${pageWords.cost(value.cost)}`}
           </span>
         </h3>

@@ -5,7 +5,7 @@ import { callOf, titleOf } from "../tools/describe";
 import { announce } from "../ui/announcer";
 import { words } from "../words";
 
-/** Says when an answer begins, what it does, and when it is over; nothing of what was there before. */
+/** Announce the start, the tool calls and the end of an answer, but not earlier content. */
 export function useAnnouncements(messages: PageMessage[], isRunning: boolean): void {
   const wasRunning = useRef(isRunning);
   const said = useRef("");

@@ -4,7 +4,7 @@ import { size } from "../format";
 import { Icon } from "../ui/icons";
 import { words } from "../words";
 
-/** Makes attachments of files, and says which one is too large. */
+/** Convert files to attachments, and report files that are too large. */
 export function attachAll(files: Iterable<File>, onTooLarge: (note: string) => void): Attachment[] {
   const added: Attachment[] = [];
   for (const file of files) {
@@ -14,7 +14,7 @@ export function attachAll(files: Iterable<File>, onTooLarge: (note: string) => v
   return added;
 }
 
-/** The files of the next message. */
+/** Attachments of the next message. */
 export function Attachments({ files, onRemove }: { files: Attachment[]; onRemove: (file: Attachment) => void }) {
   if (files.length === 0) return null;
   return (
@@ -37,7 +37,7 @@ export function Attachments({ files, onRemove }: { files: Attachment[]; onRemove
   );
 }
 
-/** The button that attaches files. */
+/** Button to attach files. */
 export function AttachButton({ onAdd }: { onAdd: (files: Iterable<File>) => void }) {
   const picker = useRef<HTMLInputElement>(null);
   return (
@@ -65,7 +65,7 @@ export function AttachButton({ onAdd }: { onAdd: (files: Iterable<File>) => void
   );
 }
 
-/** Adds files that are dropped anywhere on the page. Returns whether some are held over it. */
+/** Attach files dropped anywhere on the page. Returns whether files are being dragged over it. */
 export function useDrop(add: (files: Iterable<File>) => void): boolean {
   const [isOver, setOver] = useState(false);
   const adding = useRef(add);

@@ -13,20 +13,20 @@ import { useModels } from "./models";
 import { Picker } from "./picker";
 
 interface Props {
-  /** Where the draft is kept. */
+  /** Storage key of the draft. */
   draftKey: string;
   isRunning: boolean;
   isStopping: boolean;
   model: string | null;
   editing: Editing | null;
   onCancelEdit: () => void;
-  /** Resolves with true when the server has taken the message: only then the draft is cleared. */
+  /** Resolves to true when the server has accepted the message. Only then is the draft cleared. */
   onSend: (text: string, files: Attachment[], settings: Omit<Draft, "text">) => Promise<boolean>;
   onSteer: (text: string) => Promise<void>;
   onQueue: (text: string) => void;
   onStop: () => void;
   onEditLast: () => void;
-  /** What is chosen for the next message, whenever that changes. */
+  /** Called when the settings of the next message change. */
   onSettings: (settings: Omit<Draft, "text">) => void;
 }
 
@@ -55,7 +55,7 @@ export function Composer(props: Props) {
     add(event.clipboardData.files);
   };
 
-  /** Ends editing: what was written before it is back. */
+  /** End editing and restore the earlier draft. */
   const endEditing = () => {
     kept.restore();
     props.onCancelEdit();
@@ -123,7 +123,7 @@ export function Composer(props: Props) {
   );
 }
 
-/** The ways in which a draft leaves the composer. */
+/** Buttons that send, steer or stop. */
 function useSubmit({ isRunning, onSend, onSteer, onQueue }: Props, kept: ReturnType<typeof useDraft>) {
   const { draft, files, change, take } = kept;
   const [isSending, setSending] = useState(false);
@@ -158,7 +158,7 @@ function useSubmit({ isRunning, onSend, onSteer, onQueue }: Props, kept: ReturnT
   return { submit: () => void (isRunning ? steer() : send()), queue, isSending };
 }
 
-/** Returns what stops the run when it is called twice in a row; the first time says so. */
+/** Return a function that stops the run on its second call. The first call shows a hint. */
 function useStopOnSecond(onStop: () => void, setNote: (change: (now: string | null) => string | null) => void) {
   const escaped = useRef(0);
   return () => {
@@ -197,7 +197,7 @@ function SendButton({ isDisabled }: { isDisabled: boolean }) {
   );
 }
 
-/** Says that the next message goes to another model than the last. */
+/** Notice that the next message goes to a different model. */
 function Change({ models, current, chosen }: { models: Model[]; current: string | null; chosen: string | undefined }) {
   if (!current || !chosen || chosen === current) return null;
   const label = (name: string) => models.find((model) => model.name === name)?.label ?? name;

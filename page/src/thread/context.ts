@@ -3,9 +3,9 @@ import type { Session } from "../chat/session";
 
 export interface ThreadContext {
   session: Session | null;
-  /** Whether the view follows the end of the thread. */
+  /** Return whether the view is kept at the end of the thread. */
   isFollowing: () => boolean;
-  /** Opens the details of something beside the thread. */
+  /** Open details beside the thread. */
   inspect: (what: Inspected) => void;
   edit: (messageId: string) => void;
 }

@@ -3,18 +3,18 @@ import { type Draft, readDraft, readFiles, writeDraft, writeFiles } from "../cha
 import type { Attachment } from "../chat/uploads";
 import type { Editing } from "./editing";
 
-/** What is written and not sent: text, settings and files, kept by the browser under a key. */
+/** Manage a draft: text, settings and files, stored in the browser under a key. */
 export function useDraft(key: string, editing: Editing | null, area: RefObject<HTMLTextAreaElement | null>) {
   const [draft, setDraft] = useState<Draft>(() => readDraft(key));
   const [files, setFiles] = useState<Attachment[]>([]);
-  /** What was written before an earlier question was edited. */
+  /** Draft from before an earlier question was edited. */
   const put = useRef<{ text: string; files: Attachment[] } | null>(null);
   const kept = useRef(key);
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: it is about the key alone
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only the key matters
   useEffect(() => {
     if (kept.current !== key) {
-      // A new conversation got its address: what was written meanwhile belongs to it.
+      // A new conversation got its URL, and takes the current draft with it.
       writeDraft(key, draft);
       void writeFiles(key, files);
       writeDraft(kept.current, { ...draft, text: "" });
@@ -30,7 +30,7 @@ export function useDraft(key: string, editing: Editing | null, area: RefObject<H
     };
   }, [key]);
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: what is written now is put aside once, when editing begins
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the draft is put aside once, when editing begins
   useEffect(() => {
     if (!editing) return;
     put.current ??= { text: draft.text, files };
@@ -43,7 +43,7 @@ export function useDraft(key: string, editing: Editing | null, area: RefObject<H
     (part: Partial<Draft>) => {
       setDraft((before) => {
         const next = { ...before, ...part };
-        // What is kept while a question is edited is what was written before.
+        // While a question is edited, keep the stored draft.
         writeDraft(key, put.current ? { ...next, text: put.current.text } : next);
         return next;
       });
@@ -58,7 +58,7 @@ export function useDraft(key: string, editing: Editing | null, area: RefObject<H
       return next;
     });
 
-  /** Brings back what was written before a question was edited. */
+  /** Restore the draft from before a question was edited. */
   const restore = () => {
     const before = put.current ?? { text: "", files: [] };
     put.current = null;
@@ -67,8 +67,8 @@ export function useDraft(key: string, editing: Editing | null, area: RefObject<H
   };
 
   /**
-   * Empties the field at once. Until the server has answered, the browser keeps what was in it: the returned function
-   * clears that, or fills the field again. What is written meanwhile stays in the field.
+   * Clear the field at once, but keep the stored draft until the server has answered. The returned function deletes the
+   * stored draft, or restores it in the field. Text written meanwhile stays in the field.
    */
   const take = () => {
     const sent = { text: draft.text, files };

@@ -3,17 +3,17 @@ import type { Session } from "../chat/session";
 import type { PageMessage } from "../chat/types";
 import type { Attachment } from "../chat/uploads";
 
-/** A question that is asked again in other words. */
+/** An earlier question being edited. */
 export interface Editing {
   id: string;
   text: string;
   files: Attachment[];
 }
 
-/** Which earlier question is edited, and how that begins and ends. */
+/** Track which earlier question is being edited. */
 export function useEditing(session: Session) {
   const [editing, setEditing] = useState<Editing | null>(null);
-  /** Edits a question, or the one that an answer belongs to. */
+  /** Edit a question, or the question of an answer. */
   const edit = useCallback(
     (messageId: string) => {
       const found = session.chat.messages;

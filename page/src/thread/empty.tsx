@@ -3,7 +3,7 @@ import { words } from "../words";
 import { useAbout, useModels } from "./models";
 
 interface Props {
-  /** With the tool that the example uses; null for those that the agent has. */
+  /** Tool that the example uses. Null means the agent's tools. */
   onPick: (text: string, tool: string | null) => void;
 }
 
@@ -14,7 +14,7 @@ interface Example {
 
 const MOST = 4;
 
-/** A page without messages: who answers here, and what could be asked, with what it uses. */
+/** Empty conversation: the model, and example questions with their tools. */
 export function Empty({ onPick }: Props) {
   const { value: about, error } = useAbout();
   const model = useModels().find((one) => one.default);

@@ -11,18 +11,18 @@ interface Props {
   session: Session;
   state: SessionState;
   follower: Follower;
-  /** The calls that wait for a decision. */
+  /** Calls that need approval. */
   waiting: ApprovalData[];
   onReview: () => void;
   /** The composer. */
   children: ReactNode;
 }
 
-/** What stands between the thread and the composer, and the composer. */
+/** The composer, and the notices above it. */
 export function ThreadFoot({ session, state, follower, waiting, onReview, children }: Props) {
   return (
     <div className="thread-foot">
-      {/* Calls that wait have a bar of their own, and the pill would lie on their buttons. */}
+      {/* Pending calls have their own bar, and the pill would cover its buttons. */}
       {follower.hasNew && waiting.length === 0 && (
         <button type="button" className="button pill" onClick={follower.toEnd}>
           <Icon name="down" /> {words.newBelow}
@@ -65,7 +65,7 @@ export function ThreadFoot({ session, state, follower, waiting, onReview, childr
   );
 }
 
-/** Denies every call that waits; each decision names the arguments that were shown. */
+/** Deny every pending call. Each decision is bound to the arguments shown. */
 function denyAll(session: Session, waiting: ApprovalData[]): void {
   for (const { approval, digest = "" } of waiting) {
     void session.decide({ approvalId: approval, approved: false, digest });

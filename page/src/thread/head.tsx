@@ -43,7 +43,7 @@ function LastRun({ messages }: { messages: PageMessage[] }) {
   );
 }
 
-/** The keys, and what they do. */
+/** The keyboard shortcuts. */
 export function KeyHelp({ onClose }: { onClose: () => void }) {
   return (
     <Dialog title={words.keys} onClose={onClose}>

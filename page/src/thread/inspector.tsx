@@ -12,7 +12,7 @@ interface Props {
   onClose: () => void;
 }
 
-/** Beside the thread: all of what a card shows in part, or the sources of an answer. */
+/** Side panel with the full details of a card, or the sources of an answer. */
 export function Inspector({ what, messages, onClose }: Props) {
   const title = what.kind === "text" ? what.title : words.sources;
   const close = useRef<HTMLButtonElement>(null);
@@ -47,9 +47,9 @@ function SourceDetails({
 }) {
   const message = messages.find((one) => one.id === messageId);
   const current = useRef<HTMLLIElement>(null);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: another number is another place to go to
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a new number is a new scroll target
   useEffect(() => {
-    // It returns a promise in newer browsers, which React would take for a function.
+    // Newer browsers return a promise, which React would mistake for a cleanup function.
     void current.current?.scrollIntoView({ block: "nearest" });
   }, [number]);
   if (!message) return null;

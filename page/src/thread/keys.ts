@@ -19,7 +19,7 @@ interface Options {
   onHelp: () => void;
 }
 
-/** Binds the keys of a thread; `words.keyMap` says what they do. */
+/** Bind the keyboard shortcuts of a thread, which `words.keyMap` describes. */
 export function useThreadKeys({ session, content, follower, inspect, review, onHelp }: Options): void {
   const { toEnd } = follower;
   useKeys(
@@ -41,14 +41,14 @@ export function useThreadKeys({ session, content, follower, inspect, review, onH
   );
 }
 
-/** Returns what leads to the first call that waits. It is called too when a call begins to wait. */
+/** Return a function that focuses the first pending call. It also runs when a call becomes pending. */
 export function useReview(content: RefObject<HTMLElement | null>, hasWaiting: boolean): () => void {
   const review = useCallback(() => {
     const card = content.current?.querySelector<HTMLElement>("[data-approval]");
     card?.scrollIntoView({ block: "center" });
     card?.focus({ preventScroll: true });
   }, [content]);
-  // A call that begins to wait takes the focus from an empty composer, and from nothing else.
+  // A new pending call takes the focus only from an empty composer.
   useEffect(() => {
     const field = document.activeElement;
     if (hasWaiting && field instanceof HTMLTextAreaElement && field.value === "") review();
@@ -56,13 +56,13 @@ export function useReview(content: RefObject<HTMLElement | null>, hasWaiting: bo
   return review;
 }
 
-/** The sources of the last answer that has any. */
+/** Return the sources of the last answer that has any. */
 function lastSources(messages: PageMessage[]): Inspected | null {
   const found = messages.findLast((message) => message.role === "assistant" && viewOf(message).sources.length > 0);
   return found ? { kind: "sources", messageId: found.id, number: null } : null;
 }
 
-/** Moves the focus to the message before or after the focused one. */
+/** Move the focus to the previous or next message. */
 function step(content: HTMLElement | null, by: number): void {
   const found = [...(content?.querySelectorAll<HTMLElement>(".message") ?? [])];
   const at = found.findIndex((message) => message.contains(document.activeElement));

@@ -12,11 +12,11 @@ interface Props {
   isRunning: boolean;
   leaf: number | null;
   content: RefObject<HTMLDivElement | null>;
-  /** Sends an example, with the tool that it is about. */
+  /** Send an example with its tool. */
   onPick: (text: string, tool: string | null) => void;
 }
 
-/** The messages of a conversation, and what is said while an answer grows. */
+/** The messages of a conversation, including unsent ones. */
 export function ThreadLog({ session, state, messages, isRunning, leaf, content, onPick }: Props) {
   const isEmpty = messages.length === 0 && (state.phase === "new" || state.phase === "open");
   const last = messages.at(-1);
@@ -42,7 +42,7 @@ export function ThreadLog({ session, state, messages, isRunning, leaf, content, 
   );
 }
 
-/** Why there is no conversation to see: not yet, not any more, or not now. */
+/** Placeholder for a conversation that is loading, missing or failed to load. */
 function Phase({ state, onRetry }: { state: SessionState; onRetry: () => void }) {
   switch (state.phase) {
     case "loading":
@@ -63,7 +63,7 @@ function Phase({ state, onRetry }: { state: SessionState; onRetry: () => void })
   }
 }
 
-/** What was written while the answer grows: for its next step, or for after it. */
+/** Messages written during an answer: steering messages and queued ones. */
 function Steering({ session, state }: { session: Session; state: SessionState }) {
   return (
     <>

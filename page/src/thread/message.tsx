@@ -26,7 +26,7 @@ import { useProvider } from "./models";
 interface Props {
   message: PageMessage;
   index: number;
-  /** True while more of it may come. */
+  /** Whether the message may still grow. */
   isLive: boolean;
   isLast: boolean;
   chatId: string;
@@ -189,7 +189,7 @@ function Footer({ view }: { view: MessageView }) {
   );
 }
 
-/** True if a call of the provider's own was cut off. */
+/** Return whether a provider-side call was cut off. */
 function hasOpenHosted(rows: Row[]): boolean {
   return rows.some(
     (row) =>
@@ -211,7 +211,7 @@ type ToolRowData = Extract<Row, { kind: "tool" }>;
 const GROUPED = 3;
 const NO_FILES: FileView[] = [];
 
-/** The rows of an answer. Three or more finished calls in a row become one line once the answer is over. */
+/** The rows of an answer. Once it is finished, three or more consecutive finished calls become one line. */
 function Rows({ rows, sources, messageId, isLive, provider, run }: RowsProps) {
   const shown: ReactNode[] = [];
   const pictures = picturesOf(rows);
@@ -255,7 +255,7 @@ function Rows({ rows, sources, messageId, isLive, provider, run }: RowsProps) {
   return shown;
 }
 
-/** The files that stand in the box of the call that made them. */
+/** Return the files that are shown in the card of their call. */
 function picturesOf(rows: Row[]): Map<string, FileView[]> {
   const found = new Map<string, FileView[]>();
   for (const row of rows) {
@@ -268,7 +268,7 @@ function picturesOf(rows: Row[]): Map<string, FileView[]> {
   return found;
 }
 
-/** Calls whose result a reader need not see: not code, images or what a server was given. */
+/** Return whether a call's result may be collapsed: searches and functions, not code or images. */
 function isFoldable({ part, data }: ToolRowData): boolean {
   const { body } = kindOf(callOf(part, data, false));
   return part.state === "output-available" && (body === "search" || body === "function");
@@ -325,11 +325,11 @@ function ToolRow({ row, isLive, files, run }: ToolRowProps) {
   const { part } = row;
   const name = row.data?.name ?? (part.type === "dynamic-tool" ? part.toolName : part.type.slice("tool-".length));
   const approvals = row.approvals.map((one) => <ApprovalCard key={one.approval} part={part} data={one} name={name} />);
-  // What an agent has done so far stays in view while one of its calls waits for a person.
+  // Keep a subagent's progress visible while one of its calls needs approval.
   if (approvals.length > 0 && !row.data?.agent) return approvals;
   return (
     <>
-      {/* A call that is over does not care whether its message is: thousands of cards stay as they are at its end. */}
+      {/* A finished call ignores the end of its message, so that thousands of cards do not re-render. */}
       <ToolCard
         part={part}
         data={row.data}

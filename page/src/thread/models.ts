@@ -1,4 +1,4 @@
-// The models that the server offers, and what it says of itself: read once.
+// Models and server information, loaded once.
 import { useEffect, useState } from "react";
 import { type About, ApiError, api, type Model, type Provider } from "../api";
 
@@ -19,7 +19,7 @@ interface Found<T> {
 
 function usePromise<T>(read: () => Promise<T>): Found<T> {
   const [found, setFound] = useState<Found<T>>({ value: null, error: null });
-  // biome-ignore lint/correctness/useExhaustiveDependencies: it is read once
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the value is read once
   useEffect(() => {
     let isMounted = true;
     let timer: ReturnType<typeof setTimeout>;
@@ -29,7 +29,7 @@ function usePromise<T>(read: () => Promise<T>): Found<T> {
         (error: Error) => {
           if (!isMounted) return;
           setFound({ value: null, error });
-          // A server that does not answer may be starting; what it refuses, it refuses again.
+          // An unreachable server may be starting, so retry. A refusal is final.
           if (!(error instanceof ApiError)) timer = setTimeout(attempt, RETRY_MS);
         },
       );
@@ -42,7 +42,7 @@ function usePromise<T>(read: () => Promise<T>): Found<T> {
   return found;
 }
 
-/** Without them, the page still works with the server's default. */
+/** Load the models. Without the list, the page still works with the server's default model. */
 function useOffered(): Offered {
   const { value } = usePromise(() => {
     offered ??= api.models();
@@ -56,7 +56,7 @@ function useOffered(): Offered {
 
 export const useModels = (): Model[] => useOffered().models;
 
-/** How a provider is called, and which variable holds its key; its own name if the server does not say. */
+/** Return a provider's display name and key variable. Falls back to its id. */
 export function useProvider(name: string | null | undefined): Provider | null {
   const { providers } = useOffered();
   return name ? (providers?.[name] ?? { label: name, variable: null }) : null;

@@ -25,9 +25,9 @@ import { useTitle, useVisit } from "./visit";
 import "./thread.css";
 
 interface Props {
-  /** The conversation; null for a new one. */
+  /** Conversation id. Null for a new one. */
   id: string | null;
-  /** The branch of it. */
+  /** Branch to show. */
   leaf: number | null;
   onMenu: () => void;
 }
@@ -138,7 +138,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
 
 type Send = (text: string, files: Attachment[], settings: Settings) => Promise<boolean>;
 
-/** Returns what sends an example to the chosen model, with the tool of the example if that model has it. */
+/** Return a function that sends an example to the chosen model, with its tool if the model has it. */
 function usePick(session: Session, send: Send): (text: string, tool: string | null) => void {
   const models = useModels();
   return (text, tool) => {

@@ -7,19 +7,19 @@ import { words } from "../words";
 
 interface Props {
   models: Model[];
-  /** The model that answers if none is chosen. */
+  /** Model that answers if none is chosen. */
   current: string | null;
   draft: Draft;
   onChange: (change: Partial<Draft>) => void;
 }
 
-/** A model that answered here and that the server does not list. */
+/** Entry for a model that answered earlier but is no longer listed. */
 function unlisted(name: string): Model {
   const nothing = { variable: null, thinking: [], tools: {}, price: null };
   return { name, label: name, provider: name.split(":")[0]!, available: true, ...nothing };
 }
 
-/** Model, thinking and tools of the next message: what this model has, and why not what it has not. */
+/** Picker of the model, thinking and tools of the next message. It explains what is unavailable. */
 export function Picker({ models, current, draft, onChange }: Props) {
   const id = useId();
   const list = useRef<HTMLDetailsElement>(null);

@@ -3,7 +3,7 @@ import type { Follower } from "../chat/follow";
 
 const PREFIX = "sidestream.scroll.";
 
-/** Returns to the place in a conversation at which it was left; to its end, if that was followed. */
+/** Restore the scroll position of a conversation, or scroll to its end if it was there. */
 export function useScrollMemory(
   id: string,
   view: RefObject<HTMLElement | null>,
@@ -28,7 +28,7 @@ export function useScrollMemory(
         if (isFollowing()) sessionStorage.removeItem(PREFIX + id);
         else sessionStorage.setItem(PREFIX + id, String(Math.round(element.scrollTop)));
       } catch {
-        // A browser that stores nothing opens conversations at their end.
+        // Storage is disabled, so conversations open at their end.
       }
     };
     window.addEventListener("pagehide", keep);

@@ -7,7 +7,7 @@ import { textOf } from "./editing";
 
 const MOST_TITLE = 200;
 
-/** Loads a conversation when it is opened, and what other windows wrote when the person returns to it. */
+/** Load a conversation when it is opened, and reload it when the user returns to the window. */
 export function useVisit(session: Session, isNew: boolean, leaf: number | null): void {
   useEffect(() => {
     if (isNew) return;
@@ -16,7 +16,7 @@ export function useVisit(session: Session, isNew: boolean, leaf: number | null):
   }, [session, isNew, leaf]);
 
   useEffect(() => {
-    // Another window may have written meanwhile.
+    // Another window may have changed it.
     const onVisible = () => {
       if (document.visibilityState === "visible" && !session.isRunning && session.state.phase === "open") {
         void session.refresh();
@@ -31,9 +31,9 @@ export function useVisit(session: Session, isNew: boolean, leaf: number | null):
   }, [session]);
 }
 
-/** The title of a conversation, which the window has too: the server's, or the first question until it has one. */
+/** Return the title of a conversation, or its first question until it has one. Also sets the window title. */
 export function useTitle(given: string, messages: PageMessage[]): string {
-  // The server names a conversation by its first question, and says so when the answer ends.
+  // The server derives the title from the first question, and reports it when the answer ends.
   const first = messages.find((message) => message.role === "user");
   const title = given || (first && textOf(first).split("\n")[0]!.slice(0, MOST_TITLE)) || "";
   useEffect(() => {

@@ -1,4 +1,4 @@
-// One part, typed beside raw.
+// One part, with its raw event beside it.
 import { useState } from "react";
 import { type Json, url } from "../api";
 import { visible } from "../approval/visible";
@@ -6,9 +6,9 @@ import { date, timeOfDay } from "../format";
 import type { Item } from "./fold";
 import { timelineWords as words } from "./words";
 
-/** A longer text is cut until the reader wants all of it. */
+/** Longer text is cut until the user expands it. */
 const LONG = 20_000;
-/** The text with characters that nobody sees, or that turn it around, as `<U+202E>`. */
+/** Replace invisible and bidirectional characters by their names, such as `<U+202E>`. */
 const shown = (text: string) =>
   visible(text)
     .map((piece) => piece.text)
@@ -44,7 +44,7 @@ function Value({ value }: { value: Json }) {
   const isCut = text.length > LONG && !isWhole;
   return (
     <>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls must be reachable by key */}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard */}
       <pre className="tl-json" dir="ltr" tabIndex={0}>
         {isCut ? text.slice(0, LONG) : text}
       </pre>

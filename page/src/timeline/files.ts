@@ -1,7 +1,7 @@
-// A file of parts that was dropped on the page or picked: one JSON object in each line, as `sidestream --json` prints.
+// Parser of parts files: one JSON object per line, as `sidestream --json` prints.
 import type { Json, RunRecord } from "../api";
 
-/** The records of a text with a part, or a record, in each line. Throws an Error that names the line. */
+/** Parse a text with a part or a record per line. Throws an Error that names the invalid line. */
 export function readLines(text: string): RunRecord[] {
   const records: RunRecord[] = [];
   for (const [index, line] of text.split("\n").entries()) {
@@ -10,10 +10,10 @@ export function readLines(text: string): RunRecord[] {
     try {
       value = JSON.parse(line);
     } catch {
-      throw new Error(`Line ${index + 1} is no JSON.`);
+      throw new Error(`Line ${index + 1} is not valid JSON.`);
     }
     if (value === null || typeof value !== "object" || Array.isArray(value)) {
-      throw new Error(`Line ${index + 1} is no part.`);
+      throw new Error(`Line ${index + 1} is not a part.`);
     }
     records.push(asRecord(value, records.length + 1, index + 1));
   }
@@ -31,5 +31,5 @@ function asRecord(value: { [key: string]: Json }, number: number, line: number):
       ? { seq, time, kind, blobs, parts: body.parts }
       : { seq, time, kind, blobs, fact: body ?? null };
   }
-  throw new Error(`Line ${line} is no part.`);
+  throw new Error(`Line ${line} is not a part.`);
 }

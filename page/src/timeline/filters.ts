@@ -1,4 +1,4 @@
-// Which rows are shown, and how one gets from one to the next by key.
+// Filters of the rows, and keyboard navigation between them.
 import type { Item, Row, RowKind, Timeline } from "./fold";
 
 export type Filter = "errors" | "tools" | "approvals" | "unknown";
@@ -15,7 +15,7 @@ export function isError(row: Row): boolean {
   return row.status === "failed" && row.kind !== ("run" satisfies RowKind);
 }
 
-/** The rows that pass a filter and hold the text, each below the rows that it belongs to. */
+/** Return the rows that match a filter and a text, with their ancestors. */
 export function shownRows(rows: Row[], filter: Filter | null, search: string): Row[] {
   const wanted = search.trim().toLowerCase();
   if (!filter && !wanted) return rows;
@@ -36,14 +36,14 @@ function holds(row: Row, wanted: string): boolean {
   return row.items.some((item) => JSON.stringify(item.value).toLowerCase().includes(wanted));
 }
 
-/** The item with this number, or the next one. */
+/** Return the item with this sequence number, or the next one. */
 export function itemAt(timeline: Timeline, seq: number): Item | null {
   return timeline.items.find((item) => item.seq >= seq) ?? timeline.items.at(-1) ?? null;
 }
 
 export type Move = "next" | "previous" | "next-step" | "previous-step" | "next-error";
 
-/** Where a key leads from an item. */
+/** Return the item that a key moves to. */
 export function moved(timeline: Timeline, from: Item | null, move: Move): Item | null {
   const { items, steps } = timeline;
   const index = from?.index ?? -1;

@@ -7,7 +7,7 @@ import { itemAt, moved, shownRows } from "./filters";
 import { fold, object, type Row } from "./fold";
 import { makeScale } from "./scale";
 
-// Logs that the server wrote; tests/page/make_records.py makes them. More of them stand where the variable says.
+// Logs written by the server, made by tests/page/make_records.py. The environment variable adds more.
 const FOLDERS = [join(import.meta.dirname, "../../../tests/page/records"), process.env.SIDESTREAM_RECORDS ?? ""].filter(
   Boolean,
 );
@@ -31,7 +31,7 @@ describe.each(LOGS)("the log %s", (_, path) => {
     expect(timeline.rows.flatMap((row) => row.items).length).toBe(timeline.items.length);
   });
 
-  it("has every letter of every text", () => {
+  it("has the full text of every block", () => {
     const deltas = records
       .flatMap((record) => record.parts ?? [])
       .map(object)
@@ -44,7 +44,7 @@ describe.each(LOGS)("the log %s", (_, path) => {
     expect([...shown.join("")].sort().join("")).toBe([...deltas].sort().join(""));
   });
 
-  it("has rows that begin before they end and lie within the run", () => {
+  it("has rows that start before they end, within the run", () => {
     for (const row of timeline.rows) {
       expect(row.start).toBeGreaterThanOrEqual(0);
       expect(row.end ?? timeline.end).toBeGreaterThanOrEqual(row.start);
@@ -52,7 +52,7 @@ describe.each(LOGS)("the log %s", (_, path) => {
     }
   });
 
-  it("grows by what is new while it streams", () => {
+  it("grows incrementally while streaming", () => {
     for (let size = 1; size < records.length; size += Math.ceil(records.length / 20)) {
       const items = fold(records.slice(0, size)).items;
       expect(items.map((item) => [item.seq, item.type, item.row.id])).toEqual(
@@ -65,7 +65,7 @@ describe.each(LOGS)("the log %s", (_, path) => {
 describe("a run with approvals", () => {
   const timeline = fold(log("approvals"));
 
-  it("shows who waited how long and what was decided", () => {
+  it("shows how long each call waited and its decision", () => {
     const [allowed, denied] = named(timeline.rows, "wait");
     expect([allowed!.label, allowed!.status]).toEqual(["Allowed: delete", "done"]);
     expect([denied!.label, denied!.status]).toEqual(["Denied: delete (Keep it.)", "denied"]);
@@ -75,7 +75,7 @@ describe("a run with approvals", () => {
     expect(calls.every((row) => !row.isHosted)).toBe(true);
   });
 
-  it("leaves the long wait out of the scale, and only then", () => {
+  it("skips long waits unless the scale is linear", () => {
     const scale = makeScale(timeline.times);
     expect(scale.breaks.length).toBe(1);
     const [gap] = scale.breaks;
@@ -87,7 +87,7 @@ describe("a run with approvals", () => {
     expect([places[0], places.at(-1)]).toEqual([0, 1]);
   });
 
-  it("finds rows by filter and by text, below what they belong to", () => {
+  it("finds rows by filter and text, with their ancestors", () => {
     const waits = shownRows(timeline.rows, "approvals", "");
     expect(waits.map((row) => row.kind)).toEqual(["run", "step", "tool", "wait", "tool", "wait"]);
     expect(shownRows(timeline.rows, null, "B.TXT").some((row) => row.kind === "tool")).toBe(true);
@@ -95,7 +95,7 @@ describe("a run with approvals", () => {
     expect(shownRows(timeline.rows, "errors", "")).toEqual([]);
   });
 
-  it("is walked by part and by step", () => {
+  it("moves by part and by step", () => {
     const first = moved(timeline, null, "next");
     expect(first!.index).toBe(0);
     expect(moved(timeline, first, "previous")).toBe(first);
@@ -109,7 +109,7 @@ describe("a run with approvals", () => {
 });
 
 describe("hosted tools", () => {
-  it("pass through stages with the provider's events beside them", () => {
+  it("have lifecycle stages with the provider's events", () => {
     const timeline = fold(log("code_run"));
     const tool = named(timeline.rows, "tool").find((row) => row.children.length > 0)!;
     expect(tool.isHosted).toBe(true);
@@ -132,7 +132,7 @@ const part = (type: string, fields: { [key: string]: Json } = {}) => ({ type, ..
 const record = (seq: number, parts: Json[]): RunRecord => ({ seq, time: 100 + seq, kind: "segment", parts });
 
 describe("odd logs", () => {
-  it("puts the run of an agent below the call", () => {
+  it("nests a subagent's run below its call", () => {
     const forwarded = (inner: { [key: string]: Json }) =>
       part("tool-event", { tool: "ask", call_id: "c", stage: inner.type!, event: inner });
     const timeline = fold([
@@ -164,7 +164,7 @@ describe("odd logs", () => {
     expect(timeline.end).toBe(timeline.times.at(-1));
   });
 
-  it("closes what a stopped run left open", () => {
+  it("closes rows that a stopped run left open", () => {
     const timeline = fold([
       { seq: 1, time: 1, kind: "run-started", fact: { type: "run-started", model: "m" } },
       record(2, [part("step-start", { step: 0 }), part("text-start", { id: "t" })]),
@@ -181,29 +181,29 @@ describe("odd logs", () => {
   });
 });
 
-describe("a file of parts", () => {
-  it("is read line by line, without times", () => {
+describe("a parts file", () => {
+  it("is parsed line by line, without timestamps", () => {
     const text = ['{"type":"stream-start","warnings":[]}', "", '{"type":"step-start","step":0}'].join("\n");
     const timeline = fold(readLines(text));
     expect(timeline.began).toBeNull();
     expect(timeline.rows.map((row) => row.kind)).toEqual(["run", "step"]);
   });
 
-  it("may hold records of a log", () => {
+  it("may contain log records", () => {
     const line = JSON.stringify({ seq: 7, time: 3, kind: "x", blobs: [], body: { type: "segment", parts: [] } });
     expect(readLines(line)).toEqual([{ seq: 7, time: 3, kind: "x", blobs: [], parts: [] }]);
   });
 
-  it.each(["{", "[1]", "7", '{"no":"type"}'])("that is something else names the line: %s", (line) => {
+  it.each(["{", "[1]", "7", '{"no":"type"}'])("reports the invalid line: %s", (line) => {
     expect(() => readLines(`{"type":"finish"}\n${line}`)).toThrow("Line 2");
   });
 });
 
-describe("what was allowed in the conversation", () => {
+describe("remembered approvals", () => {
   const record = (seq: number, fact: { [key: string]: Json }): RunRecord =>
     ({ seq, time: seq, kind: "x", fact }) as RunRecord;
 
-  it("stands at the decision, and where it is withdrawn", () => {
+  it("appear at the decision and where they are revoked", () => {
     const { rows } = fold([
       record(1, { type: "approval-asked", approval: { approval_id: "a", tool: "book" } }),
       record(2, {
@@ -214,11 +214,11 @@ describe("what was allowed in the conversation", () => {
     ]);
     expect(rows.map((row) => row.label)).toEqual([
       "Allowed: book (in this conversation)",
-      "Allowed in this conversation: nothing",
+      "Allowed in this conversation: none",
     ]);
   });
 
-  it("stands at each call that it let run", () => {
+  it("appear at each call that they covered", () => {
     const part = (seq: number, value: { [key: string]: Json }): RunRecord =>
       ({ seq, time: seq, kind: "x", parts: [value] }) as RunRecord;
     const { rows } = fold([
@@ -228,7 +228,7 @@ describe("what was allowed in the conversation", () => {
     ]);
     expect(rows.map(({ kind, label, status }) => [kind, label, status])).toEqual([
       ["tool", "book", "done"],
-      ["wait", "Allowed before, in this conversation: book", "done"],
+      ["wait", "Already allowed in this conversation: book", "done"],
     ]);
   });
 });

@@ -1,4 +1,4 @@
-// A run as rows of time: a pure fold of its records. Times are milliseconds since the first record.
+// Pure fold of a run's records into timeline rows. Times are milliseconds since the first record.
 import type { Json, RunRecord } from "../api";
 import { timelineWords } from "./words";
 
@@ -18,16 +18,16 @@ export type RowKind =
 export type RowStatus = "open" | "done" | "failed" | "denied" | "stopped";
 export type JsonObject = { [key: string]: Json };
 
-/** One part of the stream, or a fact beside it. */
+/** A part of the stream, or a state transition. */
 export interface Item {
-  /** Its place among all items of the run. */
+  /** Position among all items of the run. */
   index: number;
   seq: number;
   time: number;
-  /** The type of the part, or the kind of the fact. */
+  /** Type of the part, or kind of the state transition. */
   type: string;
   value: JsonObject;
-  /** The provider's own event, where the log has it. */
+  /** The provider's raw event, if the log has it. */
   raw: Json | undefined;
   blobs: string[];
   row: Row;
@@ -39,7 +39,7 @@ export interface Row {
   label: string;
   depth: number;
   start: number;
-  /** Null while it is open. */
+  /** End time. Null while it is open. */
   end: number | null;
   status: RowStatus;
   /** True if the provider runs it. */
@@ -47,7 +47,7 @@ export interface Row {
   items: Item[];
   children: Row[];
   usage: StepUsage | null;
-  /** What was written in the block so far. */
+  /** Text of the block so far. */
   text: string;
 }
 
@@ -62,20 +62,20 @@ export interface Timeline {
   rows: Row[];
   items: Item[];
   steps: Row[];
-  /** The moments at which something happened, in order. */
+  /** Times of all events, in order. */
   times: number[];
-  /** When it began, in seconds since 1970; null if its times are unknown. */
+  /** Start time, in seconds since 1970. Null if unknown. */
   began: number | null;
   end: number;
   usage: StepUsage | null;
   status: RowStatus;
-  /** Items that the decoder did not know. */
+  /** Number of unknown items. */
   unknown: number;
 }
 
-/** The kind of the part that says that a call ran because a person had allowed its tool in the conversation. */
+/** Kind of the part that marks a call as covered by a remembered approval. */
 const CALL_GRANTED = "sidestream.call-granted";
-/** Milliseconds between two records of a file that has no times. */
+/** Milliseconds between two records of a file without timestamps. */
 const UNTIMED_MS = 10;
 
 export function fold(records: RunRecord[]): Timeline {
@@ -84,7 +84,7 @@ export function fold(records: RunRecord[]): Timeline {
   return state.timeline();
 }
 
-/** What is open at one depth: a run, or the run of an agent inside a call. */
+/** State of one nesting level: a run, or a subagent's run inside a call. */
 class Level {
   run: Row | null = null;
   step: Row | null = null;
@@ -118,10 +118,10 @@ class Folding {
     this.record = record;
     this.before = this.now;
     const elapsed = this.began ? (record.time - this.began) * 1000 : this.times.length * UNTIMED_MS;
-    this.now = Math.max(this.now, elapsed); // Clocks may be set back.
+    this.now = Math.max(this.now, elapsed); // The clock may have been set back.
     this.times.push(this.now);
     if (record.damaged) {
-      this.add(this.point(this.top, "error", "A record that cannot be read"), "damaged", {}).status = "failed";
+      this.add(this.point(this.top, "error", "Unreadable record"), "damaged", {}).status = "failed";
     } else if (record.fact) {
       this.fact(object(record.fact));
     }
@@ -141,7 +141,7 @@ class Folding {
     return { rows, items, steps, times, began, end: this.now, usage, status, unknown };
   }
 
-  /** What a run that is over left open ended with it. */
+  /** Close the rows that a finished run left open. */
   private close(row: Row): void {
     if (row.end === null) {
       row.end = this.now;
@@ -223,7 +223,7 @@ class Folding {
       case "approval-asked": {
         const approval = object(body.approval);
         const call = level.calls.get(text(approval.call_id));
-        const row = this.row(level, call ?? open, "wait", `Waits for you: ${text(approval.tool)}`);
+        const row = this.row(level, call ?? open, "wait", `Waiting for you: ${text(approval.tool)}`);
         level.blocks.set(`approval:${text(approval.approval_id)}`, this.add(row, type, body));
         return;
       }
@@ -242,7 +242,7 @@ class Folding {
       }
       case "grants": {
         const names = list(body.grants).map((grant) => text(object(grant).tool));
-        const row = this.point(level, "note", `Allowed in this conversation: ${names.join(", ") || "nothing"}`);
+        const row = this.point(level, "note", `Allowed in this conversation: ${names.join(", ") || "none"}`);
         this.add(row, type, body);
         return;
       }
@@ -294,7 +294,7 @@ class Folding {
     let row = level.blocks.get(key);
     if (!row) {
       row = this.row(level, level.step ?? level.run ?? level.parent, kind, kind === "text" ? "Text" : "Thought");
-      // A short block is one record, written at its end: it began when the record before it came, or later.
+      // A short block is one record, written at its end. Assume that it began at the previous record.
       row.start = Math.max(this.before, level.step?.start ?? 0);
       level.blocks.set(key, row);
     }
@@ -367,7 +367,7 @@ class Folding {
       const call = this.call(level, part);
       const stage = text(part.stage);
       const event = object(part.event);
-      // A part of an agent that is a tool: its run stands below the call.
+      // A subagent's part: nest its run below the call.
       if (event.type === stage && stage in PARTS) {
         const id = text(part.call_id);
         const inner = level.inner.get(id) ?? new Level(call.depth + 1, call);
@@ -402,7 +402,7 @@ class Folding {
       const data = object(part.data);
       const call = part.kind === CALL_GRANTED ? level.calls.get(text(data.call_id)) : undefined;
       if (call) {
-        // Beside the approvals of other calls: this is what the call has in place of one.
+        // List it with the approvals: the call has this instead of one.
         const row = this.point(level, "wait", `${timelineWords.granted}: ${text(data.name)}`, call);
         this.add(row, type, part, part.data);
         return;

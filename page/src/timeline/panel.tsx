@@ -1,4 +1,4 @@
-// The timeline of a run, and the viewer of a file: what happened when, with the raw event beside each part.
+// Timeline of a run or a file, with the raw event beside each part.
 import { type DragEvent, useCallback, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { type RunRecord, url } from "../api";
 import { date, dateOf, timeOfDay } from "../format";
@@ -51,7 +51,7 @@ function RunTimeline({
   );
 }
 
-/** The file of `sidestream view`, or one that the reader drops here. */
+/** The file of `sidestream view`, or one that the user drops or chooses. */
 function FileTimeline({ name, run, seq }: { name: string; run: string | null; seq: number | null }) {
   const [viewed, setViewed] = useState<Viewed | null>(null);
   const [picked, setPicked] = useState<{ name: string; records: RunRecord[] } | null>(null);
@@ -132,7 +132,7 @@ interface ViewerProps {
   records: RunRecord[];
   title: string;
   chat?: string | null;
-  /** The run on the server, if it is one. */
+  /** Run on the server. Absent for a file. */
   run?: string;
   seq: number | null;
   isLive?: boolean;
@@ -308,11 +308,11 @@ function Viewer({ records, title, chat, run, seq, isLive = false, isLoading = fa
 const LEAST = 15;
 const MOST = 80;
 
-/** The line between rows and details: it is dragged, or moved by the arrow keys. */
+/** Divider between rows and details, moved by dragging or with the arrow keys. */
 function Split({ height, onHeight }: { height: number; onHeight: (height: number) => void }) {
   const set = (value: number) => onHeight(Math.min(MOST, Math.max(LEAST, value)));
   return (
-    // biome-ignore lint/a11y/useSemanticElements: a line that moves is no <hr>
+    // biome-ignore lint/a11y/useSemanticElements: a movable divider is not an <hr>
     <div
       className="tl-split"
       role="separator"

@@ -1,4 +1,4 @@
-// The rows of a timeline: a label, and a bar where it happened. Only those in view are in the document.
+// Virtualised rows of a timeline: a label and a bar each.
 import { memo, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { duration } from "../format";
 import { Icon, type IconName } from "../ui/icons";
@@ -25,7 +25,7 @@ interface Props {
   rows: Row[];
   scale: Scale;
   end: number;
-  /** False for a file without times: then nothing is known to have taken long. */
+  /** False for a file without timestamps, whose durations are unknown. */
   isTimed: boolean;
   selected: Row | null;
   isFollowing: boolean;
@@ -33,7 +33,7 @@ interface Props {
   onScroll: () => void;
 }
 
-/** Rows above and below the view that are in the document. */
+/** Number of rows to render above and below the view. */
 const MARGIN = 12;
 
 export function Rows({ rows, scale, end, isTimed, selected, isFollowing, onSelect, onScroll }: Props) {
@@ -82,7 +82,7 @@ export function Rows({ rows, scale, end, isTimed, selected, isFollowing, onSelec
             scale={scale}
             end={end}
             isTimed={isTimed}
-            // A row that is open changes without being another object.
+            // An open row is mutated in place, so its identity does not change.
             version={`${row.end}.${row.status}.${row.label}`}
             isSelected={row === selected}
             onSelect={onSelect}
@@ -141,16 +141,16 @@ const RowView = memo(function RowView({ row, scale, end, isTimed, isSelected, on
   );
 });
 
-/** The share of the width that a duration takes. */
+/** Fraction of the width that a duration label takes. */
 const ROOM = 0.15;
 
-/** Where the duration stands: behind the bar, before it, or nowhere if the bar fills the track. */
+/** Place the duration after the bar, before it, or nowhere if the bar fills the track. */
 function besideBar(start: number, end: number) {
   if (end <= 1 - ROOM) return { insetInlineStart: `${end * 100}%` };
   return start >= ROOM ? { insetInlineEnd: `${(1 - start) * 100}%` } : null;
 }
 
-/** Marks of the waits that the scale leaves out. */
+/** Marks for the waits that the scale skips. */
 export function Breaks({ rows, scale }: { rows: Row[]; scale: Scale }) {
   return (
     <div className="tl-breaks">
@@ -177,7 +177,7 @@ export function Breaks({ rows, scale }: { rows: Row[]; scale: Scale }) {
 
 const MOST_MARKS = 600;
 
-/** The whole run in one look. */
+/** Overview of the whole run. */
 export function Minimap({ rows, scale, end }: { rows: Row[]; scale: Scale; end: number }) {
   const every = Math.max(1, Math.ceil(rows.length / MOST_MARKS));
   const marks = rows.filter((row, index) => index % every === 0 || row.status === "failed");

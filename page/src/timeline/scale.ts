@@ -1,24 +1,24 @@
-// From time to place: long waits are breaks of a fixed width, unless the scale is linear.
+// Time scale. Long waits become breaks of a fixed width, unless the scale is linear.
 export const LONG_WAIT_MS = 5000;
-/** The share of the width that a break takes. */
+/** Fraction of the width that a break takes. */
 const BREAK = 0.04;
 const MOST_BREAKS_SHARE = 0.4;
 
 export interface Break {
   from: number;
   to: number;
-  /** Where it stands, from 0 to 1. */
+  /** Position, from 0 to 1. */
   start: number;
   end: number;
 }
 
 export interface Scale {
-  /** The place of a moment, from 0 to 1. */
+  /** Return the position of a time, from 0 to 1. */
   at: (time: number) => number;
   breaks: Break[];
 }
 
-/** The scale for the moments at which something happened, in order. */
+/** Build the scale from the times of all events, in order. */
 export function makeScale(times: number[], isLinear = false): Scale {
   const first = times[0] ?? 0;
   const last = times.at(-1) ?? 0;
@@ -31,7 +31,7 @@ export function makeScale(times: number[], isLinear = false): Scale {
   const waited = gaps.reduce((sum, [from, to]) => sum + to - from, 0);
   const shown = last - first - waited;
   const share = gaps.length ? Math.min(BREAK, MOST_BREAKS_SHARE / gaps.length) : 0;
-  // A run that does nothing but wait has breaks only.
+  // A run that only waits has nothing but breaks.
   const perMs = shown > 0 ? (1 - share * gaps.length) / shown : 0;
   const breaks: Break[] = [];
   let at = 0;

@@ -1,15 +1,15 @@
-// Where the records of a timeline come from: a run of the server, as it is and as it goes on, or a file.
+// Sources of a timeline's records: a run on the server, tailed while in progress, or a file.
 import { useEffect, useState } from "react";
 import { ApiError, api, get, type RunRecord } from "../api";
 
 const WAIT_S = 20;
-/** Between two looks at a run in progress: more often than this, nobody sees the difference. */
+/** Minimum milliseconds between two reads of a run in progress. */
 const PAUSE_MS = 250;
 const RETRY_MS = 2000;
 
 export interface Source {
   records: RunRecord[];
-  /** The conversation of the run. */
+  /** Conversation of the run. */
   chat: string | null;
   isLive: boolean;
   isLoading: boolean;
@@ -18,7 +18,7 @@ export interface Source {
 
 const NOTHING: Source = { records: [], chat: null, isLive: false, isLoading: true, error: null };
 
-/** The records of a run, followed until it ends. */
+/** Load the records of a run, and tail it until it ends. */
 export function useRun(run: string | null): Source {
   const [source, set] = useState<Source>(NOTHING);
   useEffect(() => {
@@ -69,7 +69,7 @@ export interface Viewed {
   runs: ViewedRun[];
 }
 
-/** The file that `sidestream view` opened; null on a server that was started otherwise. */
+/** Load the file that `sidestream view` opened. Null on other servers. */
 export async function viewedFile(): Promise<Viewed | null> {
   try {
     return await get<Viewed>("/api/view");

@@ -13,11 +13,11 @@ interface Props {
   call: Call;
   kind: BodyKind;
   isOpen: boolean;
-  /** The cards of the calls that it made. */
+  /** Cards of its nested calls. */
   nested?: ReactNode;
 }
 
-/** What is behind the line of a card. */
+/** Body of a card. */
 export function Body({ call, kind, isOpen, nested }: Props) {
   switch (kind) {
     case "code":
@@ -38,7 +38,7 @@ export function Body({ call, kind, isOpen, nested }: Props) {
   }
 }
 
-/** Whether there is anything behind the line. */
+/** Return whether the card has a body. */
 export function hasBody(call: Call, kind: BodyKind): boolean {
   const { data, input, output, error } = call;
   switch (kind) {
@@ -119,13 +119,13 @@ function Passage({ passage }: { passage: Record<string, unknown> }) {
   );
 }
 
-/** The code of a call as it is written, or as it was in the end. */
+/** The code of a call, while it is written and when it is complete. */
 function useCode(call: Call): string {
   const { session } = useContext(Thread);
   const written = useSyncExternalStore(session?.subscribeCode ?? never, () => session?.code.get(call.part.toolCallId));
   const input = call.input.code ?? call.input.file_text ?? call.input.new_str;
   const given = typeof input === "string" ? input : "";
-  // What was there when the page was opened may have grown since.
+  // The code may have grown since the page was opened.
   const isWritten = call.part.state === "input-streaming" && written !== undefined && written.length > given.length;
   return isWritten || !given ? (written ?? "") : given;
 }
@@ -135,7 +135,7 @@ const never = () => () => undefined;
 function CodeBody({ call, isOpen }: { call: Call; isOpen: boolean }) {
   const code = useCode(call);
   const output = outputText(call.output) || call.error;
-  // A box that was seen to grow keeps its size when the call ends, so that nothing moves.
+  // Keep the size of a box that was seen growing, so that the layout does not shift.
   const [wasRunning] = useState(call.state === "running");
   return (
     <>
@@ -185,11 +185,11 @@ interface OutputProps {
   text: string;
   title?: string;
   language?: string;
-  /** Shows the beginning and the end, and leaves out what is between. */
+  /** Whether to show the start and the end, and skip the middle. */
   isCutInside?: boolean;
 }
 
-/** A text of a tool, at most twelve lines of it; all of it is one click away. */
+/** Text of a tool, cut to twelve lines until the user expands it. */
 export function Output({ text, title = words.output, language = "", isCutInside = false }: OutputProps) {
   const { inspect } = useContext(Thread);
   if (!text) return null;

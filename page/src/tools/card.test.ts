@@ -10,7 +10,7 @@ function calls(...states: string[]): CallView[] {
   });
 }
 
-test("of many calls of an agent the last twelve stay in view, with all that failed or runs", () => {
+test("shows a subagent's last twelve calls, and all failed or running ones", () => {
   const done = (count: number) => Array.from({ length: count }, () => "output-available");
   expect(earlyOf(calls(...done(12)))).toBe(0);
   expect(earlyOf(calls(...done(14)))).toBe(0);

@@ -16,18 +16,18 @@ import "./tools.css";
 interface Props {
   part: ToolPart;
   data: ToolData | null;
-  /** True while the message of the call still grows. */
+  /** Whether the call's message is still growing. */
   isLive: boolean;
-  /** Images that the call made, if it shows them itself. */
+  /** Images made by the call, if the card shows them. */
   files: FileView[];
-  /** The calls that it made: it is an agent, or a program. */
+  /** Nested calls of a subagent or a program. */
   nested: CallView[];
   run: string | null;
 }
 
 const SHOW_TIME_MS = 2000;
 
-/** A call: one line, and what is behind it. It is open while it runs, and folds without moving what is read. */
+/** Card of a call. It is open while the call runs, and collapses without shifting what the user reads. */
 export const ToolCard = memo(function ToolCard({ part, data, isLive, files, nested, run }: Props) {
   const call = callOf(part, data, isLive);
   const kind = kindOf(call);
@@ -95,7 +95,7 @@ function areSame(before: CallView[], after: CallView[]): boolean {
 
 const NO_FILES: FileView[] = [];
 
-/** The calls of an agent or a program, under its own. Their files stand beside the card, outside its fold. */
+/** Nested calls of a subagent or a program. Their files are shown outside the card. */
 function NestedCalls({ calls, isLive, run }: { calls: CallView[]; isLive: boolean; run: string | null }) {
   if (calls.length === 0) return null;
   const cards = calls.map(({ key, part, data, nested }) => (
@@ -125,7 +125,7 @@ function NestedCalls({ calls, isLive, run }: { calls: CallView[]; isLive: boolea
 const SHOWN_CALLS = 12;
 const GROUPED = 3;
 
-/** How many of the first calls become one line, so that the last ones stay in view. */
+/** Return how many of the first calls to merge into one line, so that the last stay visible. */
 export function earlyOf(calls: CallView[]): number {
   const most = calls.length - SHOWN_CALLS;
   const open = calls.findIndex(({ part }) => part.state !== "output-available" || part.preliminary);
@@ -133,7 +133,7 @@ export function earlyOf(calls: CallView[]): number {
   return early < GROUPED ? 0 : early;
 }
 
-/** True for a call that is over, whether or not its message is. */
+/** Return whether a call is finished, whether or not its message is. */
 export function isFinal(part: ToolPart): boolean {
   if (part.state === "output-available") return !part.preliminary;
   return part.state === "output-error" || part.state === "output-denied";
@@ -162,7 +162,7 @@ function Head({ call, isOpen }: { call: Call; isOpen: boolean | null }) {
   );
 }
 
-/** The words of a card; what was found (`· 3 pages`) stays in view however long a query is. */
+/** Title of a card. The result count (`· 3 pages`) stays visible however long the query is. */
 function Title({ text }: { text: string }) {
   const at = text.lastIndexOf(" · ");
   if (at < 0) return text;
@@ -174,7 +174,7 @@ function Title({ text }: { text: string }) {
   );
 }
 
-/** The way from a card to its first record. */
+/** Link from a card to its first record. */
 function TimelineLink({ run, seq, isShown }: { run: string | null; seq: number | undefined; isShown: boolean }) {
   if (!isShown || run === null || seq === undefined) return null;
   return (
@@ -187,12 +187,12 @@ function TimelineLink({ run, seq, isShown }: { run: string | null; seq: number |
 interface GroupProps {
   count: number;
   ms: number;
-  /** True if one of them ran because its tool is allowed in the conversation. */
+  /** Whether a remembered approval covered one of them. */
   isGranted: boolean;
   children: ReactNode;
 }
 
-/** Several finished calls as one line. */
+/** Several finished calls in one line. */
 export function ToolGroup({ count, ms, isGranted, children }: GroupProps) {
   const [isOpen, open] = useState(false);
   const card = useRef<HTMLElement>(null);

@@ -7,7 +7,7 @@ function title(state: string, data: Partial<ToolData>, isLive = false): string {
   return titleOf(callOf(part, { call: "c1", tool: "researcher", ...data }, isLive));
 }
 
-test("a card has the label that the server gives the call", () => {
+test("uses the server's label as the card title", () => {
   expect(title("input-available", { label: "Searching “rain”…", status: "running" }, true)).toBe("Searching “rain”…");
   expect(title("output-available", { label: "Searched “rain” · 2 pages", status: "done" })).toBe(
     "Searched “rain” · 2 pages",
@@ -15,7 +15,7 @@ test("a card has the label that the server gives the call", () => {
   expect(title("output-available", {})).toBe("researcher");
 });
 
-test("a call of a run that broke off is not finished", () => {
+test("marks calls of an interrupted run as not finished", () => {
   expect(title("input-available", { label: "Searching “rain”…", status: "running" })).toBe(
     "Searching “rain”: not finished",
   );
@@ -23,21 +23,21 @@ test("a call of a run that broke off is not finished", () => {
   expect(title("input-available", { label, status: "unfinished", agent: { steps: 1 } })).toBe(label);
 });
 
-test("an agent that answered has its steps and its cost", () => {
+test("shows the steps and cost of a finished subagent", () => {
   const label = "researcher answered";
   const said = (agent: ToolData["agent"]) => title("output-available", { label, status: "done", agent });
   expect(said({ steps: 4, cost: 0.02 })).toBe("researcher answered · 4 steps · $0.02");
   expect(said({ steps: 1 })).toBe("researcher answered · 1 step · price unknown");
 });
 
-test("a call of an earlier attempt of an agent does not run any more", () => {
+test("marks calls of a subagent's earlier attempt as unfinished", () => {
   const part = { type: "tool-add", toolCallId: "c1/1", state: "input-available", input: {} } as ToolPart;
   const data = { call: "c1/1", tool: "add", parent: "c1" };
   expect(callOf(part, { ...data, status: "running" }, true).state).toBe("running");
   expect(callOf(part, { ...data, status: "unfinished" }, true).state).toBe("unfinished");
 });
 
-test("a request of the provider that was allowed is told from the call that follows it", () => {
+test("tells an approved provider request from its call", () => {
   const part = {
     type: "tool-times",
     toolCallId: "c1",

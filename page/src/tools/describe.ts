@@ -1,4 +1,4 @@
-// A call as its card needs it: its state, its kind, and what of its input and output is shown.
+// View model of a call's card: state, kind, input and output.
 import type { ToolData, ToolPart } from "../chat/types";
 import type { IconName } from "../ui/icons";
 import { words } from "../words";
@@ -44,7 +44,7 @@ function stateOf(part: ToolPart, data: ToolData | null, isLive: boolean): CallSt
       return "done";
     default:
       if (data?.status === "done" || data?.status === "failed") return data.status;
-      // An agent that begins again leaves the calls of its earlier attempt as they are.
+      // A restarted subagent leaves the calls of its earlier attempt unfinished.
       if (data?.status === "unfinished") return "unfinished";
       return isLive ? "running" : "unfinished";
   }
@@ -65,7 +65,7 @@ export function diffIn(input: Record<string, unknown>): string {
   return text(operation.diff) || text(operation.patch) || text(input.diff);
 }
 
-/** True for the request of a provider that was allowed: the call itself follows, with a card of its own. */
+/** Return whether this is an approved provider request. Its call follows, with its own card. */
 export function isRequestOnly({ part }: Call): boolean {
   return part.state === "approval-responded" && part.approval.approved === true && part.providerExecuted === true;
 }
@@ -102,23 +102,23 @@ export function kindOf(call: Call): Kind {
   return KINDS[call.tool] ?? KINDS[call.name] ?? FUNCTION;
 }
 
-/** The line of a card: the label that the server gives the call, and what the page adds to it. */
+/** Return the title of a card: the server's label, and the page's additions. */
 export function titleOf({ data, name, state }: Call): string {
   const label = data?.label ?? name;
   if (data?.agent && state === "done") {
     return `${label} · ${words.steps(data.agent.steps ?? 0)} · ${words.cost(data.agent.cost)}`;
   }
-  // A run that broke off did not say so of its calls.
+  // An interrupted run does not report its calls as unfinished.
   const isLeft = state === "unfinished" && (data?.status === "writing" || data?.status === "running");
   return isLeft ? words.notFinished(label) : label;
 }
 
-/** Where it runs: the provider's name, or `here`. */
+/** Return where a call runs: the provider's name, or `here`. */
 export function whereOf({ data, part }: Call): string {
   return data?.where ?? (part.providerExecuted ? "" : words.here);
 }
 
-/** The text that a tool gave back, as far as there is one; else its JSON. */
+/** Return the text of a tool's output, or its JSON if it has none. */
 export function outputText(output: unknown): string {
   if (output === undefined || output === null) return "";
   if (typeof output === "string") return output;
@@ -140,7 +140,7 @@ function collect(value: unknown, found: string[], depth: number): void {
   }
 }
 
-/** How the base64 text of an image begins, of each kind that is shown. */
+/** Base64 prefixes of the supported image types. */
 const IMAGE_STARTS: [string, string][] = [
   ["iVBORw0KGgo", "image/png"],
   ["/9j/", "image/jpeg"],
@@ -149,13 +149,13 @@ const IMAGE_STARTS: [string, string][] = [
 ];
 const BASE64 = /^[A-Za-z0-9+/]{64,}={0,2}$/;
 
-/** The type of an image whose base64 text this is; null for any other text. */
+/** Return the image type of a base64 string, or null. */
 export function imageTypeOf(text: string): string | null {
   const found = IMAGE_STARTS.find(([start]) => text.startsWith(start));
   return found && BASE64.test(text) ? found[1] : null;
 }
 
-/** The last image in a value: the address of a file of our own server, or its bytes as base64. */
+/** Return the last image in a value: the URL of a file on our server, or base64. */
 export function previewIn(value: unknown, depth = 6): string | null {
   if (depth === 0 || value === null || value === undefined) return null;
   if (typeof value === "string") return value.startsWith("/api/blobs/") || imageTypeOf(value) ? value : null;
@@ -163,7 +163,7 @@ export function previewIn(value: unknown, depth = 6): string | null {
   return Object.values(value).reduceRight<string | null>((found, entry) => found ?? previewIn(entry, depth - 1), null);
 }
 
-/** The pages that a search lists. */
+/** Return the pages in a search result. */
 export function pagesIn(output: unknown): { url: string; title: string }[] {
   const pages = new Map<string, string>();
   const walk = (value: unknown, depth: number): void => {

@@ -1,4 +1,4 @@
-// Cards that fold: whether each is open, and the key that folds one.
+// Open state of cards, and the key that toggles one.
 import { type RefObject, useContext, useEffect, useRef, useState } from "react";
 import { Thread } from "../thread/context";
 
@@ -9,7 +9,7 @@ interface Foldable {
 
 const shown = new Set<Foldable>();
 
-/** Lets the key fold a card as long as the card has something to fold. */
+/** Let the key toggle a card while the card has a body. */
 export function useFoldable(card: RefObject<HTMLElement | null>, toggle: () => void, isFoldable = true): void {
   const newest = useRef(toggle);
   newest.current = toggle;
@@ -21,11 +21,11 @@ export function useFoldable(card: RefObject<HTMLElement | null>, toggle: () => v
   }, [card, isFoldable]);
 }
 
-/** Folds or unfolds the card that has the focus, else the last one. */
+/** Toggle the focused card, or else the last one. */
 export function toggleCard(): void {
   const focused = document.activeElement;
   const around = [...shown].filter(({ element }) => element.contains(focused));
-  // The innermost of cards that contain each other is the last of them, too.
+  // Of nested cards, the innermost is also the last.
   lastOf(around.length > 0 ? around : [...shown])?.toggle();
 }
 
@@ -37,7 +37,7 @@ function isBefore({ element }: Foldable, other: Foldable): boolean {
   return (element.compareDocumentPosition(other.element) & Node.DOCUMENT_POSITION_FOLLOWING) !== 0;
 }
 
-/** Whether a card is open: as the person wants it, else while it has something to show. */
+/** Return whether a card is open: the user's choice, or else while it has something to show. */
 export function useFold(isOpenByItself: boolean, isFoldable = true) {
   const [wish, setWish] = useState<boolean | null>(null);
   const [isHeld, hold] = useState(false);
@@ -45,7 +45,7 @@ export function useFold(isOpenByItself: boolean, isFoldable = true) {
   const { isFollowing } = useContext(Thread);
   const [before, setBefore] = useState(isOpenByItself);
   if (before !== isOpenByItself) {
-    // Decided while it is drawn: after that, it would fold before the reader's eyes for a moment.
+    // Decide during render. An effect would let the card flicker.
     setBefore(isOpenByItself);
     hold(before && !isFollowing());
   }

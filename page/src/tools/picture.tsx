@@ -5,7 +5,7 @@ import { FileTile, isShownInline } from "../parts/files";
 import { words } from "../words";
 import { type Call, imageTypeOf, previewIn } from "./describe";
 
-/** The image of a call: one box for its previews and for what they become. */
+/** The image of a call, in one box for its previews and the result. */
 export function Picture({ call, files }: { call: Call; files: FileView[] }) {
   const [first, ...others] = files;
   const preview = usePreview(call.output);
@@ -38,13 +38,13 @@ export function Picture({ call, files }: { call: Call; files: FileView[] }) {
   );
 }
 
-/** What a screen showed after the actions of a call. */
+/** Screenshot after the actions of a call. */
 export function Screenshot({ call }: { call: Call }) {
   const shown = usePreview(call.output);
   return shown && <img className="screenshot" src={shown} alt={words.screenshot} />;
 }
 
-/** The address of the last preview. A small one comes with its bytes, which the page makes an address of. */
+/** Return the URL of the last preview. A small one arrives inline, and gets a `blob:` URL. */
 function usePreview(output: unknown): string | null {
   const found = previewIn(output);
   const [url, setUrl] = useState<string | null>(null);
@@ -63,7 +63,7 @@ function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
-/** The aspect that the call names, so that the box has it before the first preview. */
+/** Return the requested aspect ratio, so that the box has it before the first preview. */
 function sizeIn(input: Record<string, unknown>): string | null {
   const found = typeof input.size === "string" ? /^(\d+)x(\d+)$/.exec(input.size) : null;
   return found ? `${found[1]} / ${found[2]}` : null;

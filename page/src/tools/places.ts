@@ -1,10 +1,10 @@
-// Where a server-side tool runs for a model, in the server's words: `hosted`, `here` or `by` another model.
+// Where a tool runs for a model, as the server reports it: `hosted`, `here` or `by` another model.
 
-/** True if the tool runs somewhere; else the words say why not. */
+/** Return whether the tool is available. If not, the value says why. */
 export const isThere = (where: string | undefined) =>
   where === "hosted" || where === "here" || Boolean(where?.startsWith("by "));
 
-/** The provider first, then this machine, then other models. */
+/** Sort the provider first, then this machine, then other models. */
 export const byPlace = (one: string, other: string) => rank(one) - rank(other) || one.localeCompare(other);
 
 function rank(place: string): number {

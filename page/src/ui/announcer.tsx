@@ -1,4 +1,4 @@
-// The one polite voice of the page: at most one stage in three seconds; ends and errors are always said.
+// Live region of the page: at most one `stage` in three seconds. Ends and errors are always announced.
 import { useSyncExternalStore } from "react";
 
 const PAUSE_MS = 3000;
@@ -6,12 +6,12 @@ const listeners = new Set<() => void>();
 let text = "";
 let last = Number.NEGATIVE_INFINITY;
 
-/** Says something to screen readers; a `stage` is left out if another was said a moment ago. */
+/** Announce something to screen readers. A `stage` is skipped if another was announced recently. */
 export function announce(words: string, kind: "stage" | "event" = "event"): void {
   const now = performance.now();
   if (kind === "stage" && now - last < PAUSE_MS) return;
   last = now;
-  // The same words twice would not be read again: a space makes them others.
+  // Screen readers skip a repeated string, so append a space.
   text = words === text ? `${words} ` : words;
   for (const listener of listeners) listener();
 }

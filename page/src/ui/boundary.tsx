@@ -2,7 +2,7 @@ import { Component, type ReactNode } from "react";
 import { words } from "../words";
 
 interface Props {
-  /** Another key is another page: what failed before is forgotten. */
+  /** Identifies the page. A new key clears the error. */
   place: string;
   children: ReactNode;
 }
@@ -12,7 +12,7 @@ interface State {
   place: string;
 }
 
-/** Catches an error of what is in it, and says so; the rest of the page still works. */
+/** Error boundary that shows the error. The rest of the page still works. */
 export class Boundary extends Component<Props, State> {
   state: State = { failure: null, place: this.props.place };
 

@@ -3,7 +3,7 @@ import { words } from "../words";
 import { announce } from "./announcer";
 import { Icon } from "./icons";
 
-/** Copies a text; for a moment it says so. */
+/** Button that copies a text, and confirms it briefly. */
 export function CopyButton({ text, label = words.copy }: { text: () => string; label?: string }) {
   const [isDone, setDone] = useState(false);
   const copy = async () => {

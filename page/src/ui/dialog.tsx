@@ -6,15 +6,15 @@ import { Icon } from "./icons";
 interface Props {
   title: string;
   onClose: () => void;
-  /** `sheet` is a wide panel at the side, `box` a small one in the middle, `picture` one as large as its image. */
+  /** `sheet` is a wide side panel, `box` a small centred one, `picture` as large as its image. */
   kind?: "sheet" | "box" | "drawer" | "picture";
   children: ReactNode;
 }
 
-/** A modal dialog of the browser: it keeps the focus, closes by Escape, and gives the focus back. */
+/** Native modal dialog. It traps the focus, closes on Escape, and restores the focus. */
 export function Dialog({ title, onClose, kind = "box", children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
-  // A layout effect ends while the element is still in the document: only then the browser gives the focus back.
+  // Clean up in a layout effect, while the element is attached. Otherwise the focus is not restored.
   useLayoutEffect(() => {
     const element = dialog.current!;
     if (!element.open) element.showModal();

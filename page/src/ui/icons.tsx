@@ -1,4 +1,4 @@
-// The page's own icons: 16 px grid, strokes of 1.5 px. They stand beside words and say nothing alone.
+// Icons: 16 px grid, 1.5 px strokes. They are decorative and always accompany text.
 const PATHS = {
   plus: "M8 3v10M3 8h10",
   search: "M7 12A5 5 0 1 0 7 2a5 5 0 0 0 0 10zM11 11l3 3",

@@ -7,7 +7,7 @@ interface Props extends AnchorHTMLAttributes<HTMLAnchorElement> {
   isSheet?: boolean;
 }
 
-/** A link to another place of the page; a real one, so that it can be opened in a new tab. */
+/** Link within the page, with a real `href` so that it can be opened in a new tab. */
 export function Link({ to, isSheet = false, onClick, ...rest }: Props) {
   const open = (event: MouseEvent<HTMLAnchorElement>) => {
     onClick?.(event);
