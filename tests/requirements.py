@@ -191,7 +191,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R144": Entry("Server and page are safe by default.", "users", proven),
 
     # L. Many machines
-    "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "users", partial("Architecture: a map that fits on one screen, one way to execute a run, one of each")),
+    "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "users", proven),
     "R161": Entry("A lost worker's runs move to others within the lease; readers see no gap or repetition, and no client tool silently runs twice.", "users", proven),
     "R162": Entry("One conformance suite covers every engine adapter.", "users", proven),
 

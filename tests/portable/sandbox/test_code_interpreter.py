@@ -224,7 +224,7 @@ def test_server_request_cannot_set_folders_or_disable_isolation(tool: dict[str, 
     from sidestream.durable.log.jobs import Job
 
     agent = Agent("openai", api_key="k")
-    with pytest.raises(ConfigurationError, match="not for a request"):
+    with pytest.raises(ConfigurationError, match="a request cannot use these settings"):
         Job(agent="openai", tools=(tool,)).call_settings(agent)
     named = Job(agent="openai", tools=({"name": NAME, "memory_limit": "1g"},)).call_settings(agent)
     assert named["server_side_tools"] == [CodeInterpreter(memory_limit="1g")]

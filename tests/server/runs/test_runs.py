@@ -300,7 +300,7 @@ async def test_run_resumes_after_kill_9_with_continuous_numbers(tmp_path: Path):
 @requirement("R142")
 @pytest.mark.parametrize(
     ("agent", "resumable", "reason"),
-    [("gone", "yes", "no model 'gone'"), ("main", "no", "held a secret")],
+    [("gone", "yes", "model 'gone' is not available"), ("main", "no", "held a secret")],
     ids=["its agent is gone", "it held a secret"],
 )
 async def test_unresumable_run_ends_with_reason(tmp_path: Path, agent: str, resumable: str, reason: str):
