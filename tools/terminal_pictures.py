@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from sidestream import cli
+from sidestream.cli.commands import demo
 from sidestream.cli.display.live_screen import LiveScreen
 from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.replay.provider import replay
@@ -24,7 +24,7 @@ from sidestream.replay.transport import ReplayTransport
 from sidestream.stream.parts import StreamPart, ToolInputDelta
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
-DEMO = Path(cli.__file__).parent / "demo"
+DEMO = Path(demo.__file__).parent
 WIDTH = 96
 SECONDS_PER_PART = 0.05
 

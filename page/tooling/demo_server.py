@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sidestream import Agent, FileSearch
+from sidestream.cli.commands import demo
 from sidestream.cli.commands.demo import SCENES, pause_s
 from sidestream.cli.interrupts import exit_now
 from sidestream.errors import RateLimitedError
@@ -26,7 +27,7 @@ from sidestream.stream.parts import StepFinish, StepStart, StreamPart, StreamSta
 from sidestream.testing import ScriptedModel, tool_call
 
 WRAPPING = (StreamStart, StepStart, StepFinish)
-RECORDINGS = Path(__file__).parents[2] / "src" / "sidestream" / "cli" / "demo"
+RECORDINGS = Path(demo.__file__).parent
 ANSWER = """\
 # The eclipse of 2027
 
