@@ -26,7 +26,6 @@ from sidestream.server.settings import MAX_BODY_BYTES, is_loopback
 if TYPE_CHECKING:
     import uvicorn
 
-DEFAULT_PORT = 8787
 _INVALID_DATA, _TRY_AGAIN_LATER = 1007, 1013
 """Close codes of RFC 6455."""
 GRACE_S = 5

@@ -72,12 +72,6 @@ def added_models() -> list[AddedModel]:
     return found
 
 
-def is_chat_model(name: str) -> bool:
-    """Return whether a name can be a chat model of this provider."""
-    base = name.partition("?")[0]
-    return base == CHAT.model or base.lower().endswith(ENDING) or any(base == model.name for model in added_models())
-
-
 def is_of_this_machine(name: str) -> bool:
     """Return whether a name is a path or sets server options, which only the operator of this machine may choose."""
     base, _, options = name.partition("?")

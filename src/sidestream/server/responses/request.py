@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 from starlette.requests import HTTPConnection
 
 from sidestream.durable.log.jobs import Job
-from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_in, without_none
+from sidestream.jsontext import JsonObject, is_object, without_none
 from sidestream.protocols.responses.object import ECHOED
 from sidestream.server.errors import RequestError
 from sidestream.server.http.request_functions import ANY_OBJECT, checked_output
@@ -205,13 +205,6 @@ def echo_of(given: JsonObject) -> JsonObject:
     if is_object(reasoning := given.get("reasoning")):
         kept["reasoning"] = {"effort": None, "summary": None, **reasoning}
     return kept
-
-
-def item_texts(content: Any) -> list[str]:
-    """Return the strings in an item's content."""
-    if isinstance(content, str):
-        return [content]
-    return [text for part in objects(content) if (text := text_in(as_object(part), "text")) is not None]
 
 
 _SPECIFIED = frozenset({"server_error", "invalid_request_error", "not_found", "model_error", "too_many_requests"})
