@@ -10,15 +10,21 @@ from typing import Any
 
 import anthropic
 import httpx2
+import msgspec
 import openai
 import pytest
 from pydantic import BaseModel
 
 from requirements import requirement
 from server.chat_client import paused
-from server.response_client import ADD, KEY, events_in, responding, said, served_agents
+from server.response_client import ADD, KEY, Served, events_in, responding, said, served_agents
 from sidestream import Agent, CodeInterpreter
 from sidestream.mcp import MCPServer
+from sidestream.server.responses.api import whole
+from sidestream.server.responses.input_items import read_input
+from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, prepared
+from sidestream.server.responses.service import Base, base_after, base_of, find_response, start
+from sidestream.store.ids import ConversationId
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
@@ -31,6 +37,7 @@ from sidestream.testing import (
     sse,
 )
 from support.response_events import StreamChecker, check_events, check_response
+from support.waiting import eventually
 
 Json = Any
 
@@ -148,6 +155,63 @@ async def test_concurrent_continuations_of_response_are_branches(tmp_path: Path)
         for body in sent[5:]:
             outputs = [item["output"] for item in body if item.get("type") == "function_call_output"]
             assert outputs == ["3"]
+
+
+async def _owner(served: Served) -> str:
+    return ConversationId.parse((await served.server.store.conversations())[0].id).owner
+
+
+async def _stale(served: Served, **body: Json) -> tuple[str, PreparedRequest, Base]:
+    """A request whose base has been read, so that another request can overtake it."""
+    given: Json = {"model": "main", **body}
+    request = prepared(given, msgspec.convert(given, ResponsesRequest), served.server.settings, "openai")
+    owner = await _owner(served)
+    return owner, request, await base_of(served.server, owner, request)
+
+
+@requirement("R140")
+async def test_overtaken_continuation_becomes_branch(tmp_path: Path):
+    async with responding(said("One.", "Two.", "Three."), tmp_path) as served:
+        create = served.client.responses.create
+        one = await create(model="main", input="1")
+        owner, request, base = await _stale(served, input="3", previous_response_id=one.id)
+        await create(model="main", input="2", previous_response_id=one.id)
+        info = await start(served.server, owner, request, base, read_input(request.body.input, {}))
+        assert (await whole(served.server, info, "openai"))["status"] == "completed"
+        items = await served.client.responses.input_items.list(info.id, order="asc")
+        assert [_text(item.to_dict()) for item in items.data] == ["1", "One.", "3"]
+
+
+@requirement("R140")
+async def test_overtaken_output_becomes_branch(tmp_path: Path):
+    calling = ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c1")
+    async with responding([calling.reply(), *said("Three.", "Also three.")], tmp_path) as served:
+        create = served.client.responses.create
+        asked: Json = {"tools": [ADD], "input": "Add."}
+        first = await create(model="main", **asked)
+        output: Json = {"type": "function_call_output", "call_id": "c1", "output": "3"}
+        asked = {"tools": [ADD], "input": [output], "previous_response_id": first.id}
+        owner, request, base = await _stale(served, **asked)
+        assert (await create(model="main", **asked)).output_text == "Three."
+        info = await start(served.server, owner, request, base, read_input(request.body.input, {}))
+        assert (await whole(served.server, info, "openai"))["output"][0]["content"][0]["text"] == "Also three."
+
+
+@requirement("R140")
+async def test_response_that_is_being_continued_can_be_continued(tmp_path: Path):
+    release = asyncio.Event()
+    held = sse(paused(ResponsesScript().text("Two."), release, "Two"))
+    async with responding([*said("One."), held], tmp_path) as served:
+        create = served.client.responses.create
+        one = await create(model="main", input="1")
+        info = await find_response(served.server, await _owner(served), one.id)
+        two = asyncio.create_task(create(model="main", input="2", previous_response_id=one.id))
+        await eventually(lambda: len(served.fake.requests) == 2)
+        base = await base_after(served.server, info, is_stored=True)
+        assert base.conversation is None
+        assert [message.text for message in base.messages] == ["1", "One."]
+        release.set()
+        assert (await two).output_text == "Two."
 
 
 @requirement("R140")

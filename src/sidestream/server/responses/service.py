@@ -40,6 +40,8 @@ class Base(Struct, frozen=True, kw_only=True):
 
     conversation: str | None = None
     """Conversation to continue. None means that the request needs a new one."""
+    head: int | None = None
+    """Sequence number of the conversation's last record. None means the request continues the conversation as it is."""
     messages: tuple[ChatMessage, ...] = ()
     pending: tuple[PendingApproval, ...] = ()
     """Calls that wait for the client."""
@@ -85,7 +87,7 @@ async def start(
             if base.conversation is None or request.body.previous_response_id is None:
                 raise
             # Another request has continued the response meanwhile, so this one starts a branch.
-            base = replace(base, conversation=None)
+            base = replace(base, conversation=None, head=None)
             return await _start(server, owner, request, base, sent, splits=splits, at=at)
     except ConfigurationError as error:
         refused = as_request_error(error)
@@ -111,7 +113,7 @@ async def _start(
         for message in sent.messages:
             if message.role != "user":
                 raise RequestError(400, "only user messages can be sent with answers to calls", param="input")
-        info = await server.runs.resume(agent, base.conversation, answered, job, **call)
+        info = await server.runs.resume(agent, base.conversation, answered, job, head=base.head, **call)
         for message in sent.messages:
             await server.runs.steer(base.conversation, message)
         found = await server.store.find_run(info.id)
@@ -125,7 +127,7 @@ async def _start(
         beginning = (*base.messages, *between)
         info = await server.runs.start(agent, conversation, last, job, beginning=beginning, at=at, is_new=True, **call)
     else:
-        info = await server.runs.start(agent, conversation, last, job, between=between, at=at, **call)
+        info = await server.runs.start(agent, conversation, last, job, between=between, at=at, head=base.head, **call)
     return _started(info, info.start)
 
 
@@ -138,6 +140,8 @@ async def prepare(server: Server, owner: str, request: PreparedRequest, base: Ba
         raise RequestError(400, "the previous response is waiting for outputs", param="generate", code="missing_output")
     agent = server.agent(request.agent)
     job, run = request.job(), f"run_{os.urandom(16).hex()}"
+    if base.head is not None and await server.store.read(base.conversation or "", base.head):
+        base = replace(base, conversation=None)  # Another request has continued the response meanwhile.
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
     if await server.runs.is_busy(conversation):
         raise RequestError(409, "a response in this conversation is in progress", type="conflict", code="busy")
@@ -195,12 +199,15 @@ async def base_after(server: Server, info: ResponseInfo, *, is_stored: bool) -> 
     Raises RequestError(409) if the response is in progress.
     """
     rows = await server.store.read(info.conversation)
+    # Another request may have continued the response since `info` was read.
+    info = next((each for each in responses_in(info.conversation, rows) if each.id == info.id), info)
     is_tip = info.end is None
     if is_tip and open_run(rows) is not None:
         message = f"response {info.id} is still in progress"
         raise RequestError(409, message, type="conflict", param="previous_response_id", code="response_in_progress")
     before = [row for row in rows if info.end is None or row.seq < info.end]
-    return await _base(server, info.conversation, before, is_tip=is_tip and info.is_stored == is_stored)
+    base = await _base(server, info.conversation, before, is_tip=is_tip and info.is_stored == is_stored)
+    return base if base.conversation is None else replace(base, head=before[-1].seq)
 
 
 async def find_conversation(server: Server, owner: str, id: str, *, param: str | None = None) -> str:

@@ -202,9 +202,7 @@ class _Socket:
         parent = self._recent.get(request.body.previous_response_id or "")
         if parent is None:
             return await base_of(self._server, self._owner, request)
-        rows = await self._server.store.read(parent.conversation)
-        current = next((info for info in responses_in(parent.conversation, rows) if info.id == parent.id), parent)
-        return await base_after(self._server, current, is_stored=request.body.is_stored)
+        return await base_after(self._server, parent, is_stored=request.body.is_stored)
 
     def _evict(self, frame: JsonObject) -> None:
         """Drop the parent of a failed continuation, which cannot be continued again unless it is stored."""

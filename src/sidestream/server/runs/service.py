@@ -112,6 +112,7 @@ class Runs:
         between: Iterable[ChatMessage] = (),
         at: float | None = None,
         is_new: bool = False,
+        head: int | None = None,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
         """Start a turn, returning once the log has its first record.
@@ -119,10 +120,10 @@ class Runs:
         A new conversation gets `beginning` as its history, and `grants` as its remembered approvals. `between` holds
         messages after the last turn and before the prompt. `call` holds settings that are not stored with the job.
         With `at`, in seconds since 1970, the message is recorded now and sent to the model at that time. `is_new`
-        means that the conversation cannot exist yet.
+        means that the conversation cannot exist yet, and `head` that its last record must have this sequence number.
 
-        Raises ConflictError while another run is in progress, RequestError(429) if the tenant has reached a quota, and
-        the errors of `Chat.stream`.
+        Raises ConflictError while another run is in progress or if `head` is outdated, RequestError(429) if the tenant
+        has reached a quota, and the errors of `Chat.stream`.
         """
         self._check_storable(job, call, at)
         await self._admit(conversation)
@@ -132,6 +133,8 @@ class Runs:
         async with reserved as dispatched:
             await dispatched.beginning.load()
             chat = dispatched.chat
+            if head not in (None, chat.head):
+                raise ConflictError(conversation)
             await self._check_free(chat, job)
             await dispatched.take()
             if grants and not chat.head:
@@ -150,9 +153,11 @@ class Runs:
         conversation: str,
         decisions: Iterable[Decision],
         job: Job,
+        *,
+        head: int | None = None,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
-        """Resume the last turn, which is waiting, after decisions.
+        """Resume the last turn, which is waiting, after decisions. `head` is that of `start`.
 
         Raises the errors of `start` and `Chat.resume_stream`. Records decisions that are refused or come too late.
         """
@@ -163,7 +168,7 @@ class Runs:
         async with self._dispatcher.reserved(agent, conversation, job, call=call) as dispatched:
             await dispatched.beginning.load()
             chat = dispatched.chat
-            if chat.status == "unfinished":
+            if chat.status == "unfinished" or head not in (None, chat.head):
                 raise ConflictError(conversation)
             await dispatched.take()
             try:
