@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import runpy
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,11 +40,11 @@ PUBLIC = {
 }
 
 
-GENERATED = {
-    ROOT / "docs" / name: text
-    for name, text in runpy.run_path(str(ROOT / "tools/docs/reference.py"))["pages"]().items()
-}
-"""Pages of the site that are made when it is built."""
+@cache
+def generated() -> dict[Path, str]:
+    """Return the pages of the site that are made when it is built."""
+    pages: dict[str, str] = runpy.run_path(str(ROOT / "tools/docs/reference.py"))["pages"]()
+    return {ROOT / "docs" / name: text for name, text in pages.items()}
 
 
 def imports(source: str) -> set[tuple[str, str]]:
@@ -89,9 +90,9 @@ def test_links_have_targets(path: Path) -> None:
     for link in LINK.findall(path.read_text("utf-8")):
         target, _, anchor = link.partition("#")
         found = (path.parent / target).resolve() if target else path
-        assert found.exists() or found in GENERATED, link
+        assert found.exists() or found in generated(), link
         if anchor:
-            page = GENERATED.get(found) or found.read_text("utf-8")
+            page = generated().get(found) or found.read_text("utf-8")
             assert anchor in anchors(page), link
 
 

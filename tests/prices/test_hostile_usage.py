@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 
 from sidestream import Agent, InputUsage, OutputUsage, Price, Usage
@@ -47,13 +46,13 @@ USAGES = st.builds(
 )
 
 
-@pytest.mark.parametrize("name", MODELS)
 @given(usage=USAGES, metadata=OBJECTS, runs=st.lists(OBJECTS, max_size=2))
-def test_cost_is_finite_or_unknown(name: str, usage: Usage, metadata: dict[str, Any], runs: list[Any]) -> None:
+def test_cost_is_finite_or_unknown(usage: Usage, metadata: dict[str, Any], runs: list[Any]) -> None:
     outcome = StepOutcome(summaries={"code_interpreter": runs})
-    found = pricing_for(MODELS[name], PRICES).priced(Finish("stop", usage, None, metadata, outcome=outcome))
-    assert (found.cost is None) == bool(found.unpriced)
-    assert found.cost is None or (math.isfinite(found.cost) and found.cost >= 0)
-    both = found + found
-    assert both.cost is None or math.isfinite(both.cost)
-    assert (found.input, found.output, found.raw) == (usage.input, usage.output, usage.raw)
+    for name, model in MODELS.items():
+        found = pricing_for(model, PRICES).priced(Finish("stop", usage, None, metadata, outcome=outcome))
+        assert (found.cost is None) == bool(found.unpriced), name
+        assert found.cost is None or (math.isfinite(found.cost) and found.cost >= 0), name
+        both = found + found
+        assert both.cost is None or math.isfinite(both.cost), name
+        assert (found.input, found.output, found.raw) == (usage.input, usage.output, usage.raw), name

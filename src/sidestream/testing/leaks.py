@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple
 
 from sidestream.stream import grammar
 from sidestream.stream.parts import StreamPart
@@ -15,6 +16,7 @@ from sidestream.stream.parts import StreamPart
 _POLLED_ROUNDS = 50
 _PAUSE_S = 0.01
 _ROUNDS_PER_COLLECTION = 25
+_FOLDERS = ("/proc/self/fd", "/dev/fd")
 _KEEPERS = ("sidestream.providers.local.server", "sidestream.portable.documents.isolated")
 """Modules that keep a process alive for the next request."""
 
@@ -35,53 +37,70 @@ async def no_leaks(rounds: int = 200) -> AsyncGenerator[None, None]:
     before = _alive()
     yield
     for turn in range(rounds):
-        if not _alive_since(before):
+        if not _alive() - before:
             return
         if turn >= _POLLED_ROUNDS and turn % _ROUNDS_PER_COLLECTION == 0:
             gc.collect()
         await asyncio.sleep(0 if turn < _POLLED_ROUNDS else _PAUSE_S)
-    if left := _alive_since(before):
-        raise LeakError("left behind: " + "; ".join(sorted(left.values())))
+    if left := _alive() - before:
+        raise LeakError("left behind: " + "; ".join(sorted(map(_described, left))))
 
 
-def _alive_since(before: dict[object, str]) -> dict[object, str]:
-    return {thing: text for thing, text in _alive().items() if thing not in before}
+class _Descriptor(NamedTuple):
+    """An open descriptor, with the device and inode so that a reused number counts as new."""
+
+    number: int
+    device: int
+    inode: int
 
 
-def _alive() -> dict[object, str]:
+_Alive = asyncio.Task[Any] | threading.Thread | _Descriptor
+
+
+def _alive() -> set[_Alive]:
     # Skip the current task: in a fixture, it is not the one that entered the block.
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    found: dict[object, str] = {task: f"task {task!r}" for task in tasks}
-    found |= _descriptors()
-    for thread in threading.enumerate():
-        if not thread.daemon and not thread.name.startswith("asyncio_"):
-            found[thread] = f"thread {thread.name}"
-    return found
+    found: set[_Alive] = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+    found |= {t for t in threading.enumerate() if not t.daemon and not t.name.startswith("asyncio_")}
+    return found | _descriptors()
 
 
-def _descriptors() -> dict[object, str]:
-    """Return the targets of open descriptors, by number, device and inode, so that a reused number counts as new."""
-    found: dict[object, str] = {}
+def _descriptors() -> set[_Descriptor]:
     keepers = [sys.modules.get(name) for name in _KEEPERS]
     kept: set[int] = {
         descriptor for keeper in keepers if keeper is not None for descriptor in keeper.kept_descriptors()
     }
-    for folder in ("/proc/self/fd", "/dev/fd"):
-        with suppress(OSError):
-            for name in os.listdir(folder):
-                with suppress(OSError):  # The folder's own descriptor is closed by now.
-                    status = os.fstat(int(name))
-                    if int(name) not in kept:
-                        target = _target(folder, name, status)
-                        found[int(name), status.st_dev, status.st_ino] = f"descriptor {name}, {target}"
-            break
+    found: set[_Descriptor] = set()
+    for number in {*_open_numbers()} - kept:
+        with suppress(OSError):  # The folder's own descriptor is closed by now.
+            status = os.fstat(number)
+            found.add(_Descriptor(number, status.st_dev, status.st_ino))
     return found
 
 
-def _target(folder: str, name: str, status: os.stat_result) -> str:
-    with suppress(OSError):  # Not every system has links there.
-        return os.readlink(f"{folder}/{name}")
-    return "a socket" if stat.S_ISSOCK(status.st_mode) else "a file or pipe"
+def _open_numbers() -> list[int]:
+    for folder in _FOLDERS:
+        with suppress(OSError):
+            return [int(name) for name in os.listdir(folder)]
+    return []
+
+
+def _described(left: _Alive) -> str:
+    match left:
+        case _Descriptor():
+            return f"descriptor {left.number}, {_target(left.number)}"
+        case threading.Thread():
+            return f"thread {left.name}"
+        case _:
+            return f"task {left!r}"
+
+
+def _target(number: int) -> str:
+    for folder in _FOLDERS:
+        with suppress(OSError):  # Not every system has links there.
+            return os.readlink(f"{folder}/{number}")
+    with suppress(OSError):
+        return "a socket" if stat.S_ISSOCK(os.fstat(number).st_mode) else "a file or pipe"
+    return "closed meanwhile"
 
 
 def check_stream(parts: Iterable[StreamPart], *, first_step: int = 0, known_calls: Iterable[str] = ()) -> None:
