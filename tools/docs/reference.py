@@ -4,8 +4,9 @@ import ast
 import importlib
 import inspect
 import re
-import textwrap
+import sys
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import click
@@ -193,8 +194,7 @@ def _own_classes(kind: type[Any]) -> list[type[Any]]:
 
 def _declared(cls: type[Any]) -> dict[str, tuple[str, str]]:
     """Return the annotation and the docstring of each field, by name."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(tree, ast.ClassDef)
+    tree = _classes(cls.__module__)[cls.__qualname__]
     found: dict[str, tuple[str, str]] = {}
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         match node:
@@ -205,6 +205,13 @@ def _declared(cls: type[Any]) -> dict[str, tuple[str, str]]:
             case _:
                 pass
     return found
+
+
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """Return the classes that a module defines at its top level, by name."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _note(node: ast.stmt | None) -> str:
@@ -239,7 +246,7 @@ def _first_paragraphs(text: str | None) -> str:
 
 
 def _line_of(kind: type[Any]) -> int:
-    return inspect.getsourcelines(kind)[1]
+    return _classes(kind.__module__)[kind.__qualname__].lineno
 
 
 def _subclasses(kind: type[Any]) -> Iterable[type[Any]]:
