@@ -40,6 +40,10 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+LATE_S = 0.03
+"""CPU seconds that the system may add late: a tick of each processor, for a process that was running when it stopped."""
+
+
 async def spent(container: Container) -> float:
     """CPU seconds that the container takes while another one takes a while."""
     root: int = container._inner.pid  # pyright: ignore
@@ -65,17 +69,17 @@ SPINNERS = {
 async def test_processes_are_paused_after_cell(how: str) -> None:
     async with started() as container:
         assert (await run(container, SPINNERS[how])).ending == "completed"
-        assert await spent(container) == 0
+        assert await spent(container) < LATE_S
         assert (await run(container, "6 * 7")).logs == "42\n"
-        assert await spent(container) == 0
+        assert await spent(container) < LATE_S
 
 
 async def test_processes_are_paused_after_command_and_file() -> None:
     async with started() as container:
         await container.command("sh -c 'while :; do :; done' & echo on", lambda out, err: None)
-        assert await spent(container) == 0
+        assert await spent(container) < LATE_S
         await container.put([CodeFile("a.txt", b"1")])
-        assert await spent(container) == 0
+        assert await spent(container) < LATE_S
 
 
 async def test_server_of_one_cell_answers_in_next() -> None:
@@ -98,7 +102,7 @@ print(server.stdout.readline().decode().strip())
     ask = "import socket\nclient = socket.socket(socket.AF_UNIX)\nclient.connect('/tmp/s')\nprint(client.recv(9).decode())"
     async with started() as container:
         assert (await run(container, serve)).logs == "up\n"
-        assert await spent(container) == 0
+        assert await spent(container) < LATE_S
         for _ in range(2):
             assert (await run(container, ask)).logs == "hello\n"
 
@@ -110,7 +114,7 @@ async def test_self_replacing_processes_are_paused_or_end_container() -> None:
         outcome = await run(container, chain)
         assert outcome.ending == "completed"
         if container.is_alive:
-            assert await spent(container) == 0
+            assert await spent(container) < LATE_S
         else:
             assert "could not be stopped" in outcome.notes[-1]
 
