@@ -1,7 +1,8 @@
 """`make mutate`: changes the code in small ways and looks whether a test notices.
 
-A mutant is one change of one file. Only the tests that matter for its package run, in a copy of the project, so the
-working tree is never touched. A mutant that no test notices survives: a test is missing, or the change means nothing.
+A mutant is one change of one file. The tests run once to find out which of them execute which line; then each mutant is
+tried with tests that execute its line, in a copy of the project, so the working tree is never touched. A mutant that no
+test notices survives: a test is missing, or the change means nothing.
 """
 
 import argparse
@@ -14,41 +15,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from random import Random
 from typing import NamedTuple
 
+from hostile.line_map import VARIABLE, read
 from support.places import ROOT
 
 SOURCE = Path("src") / "sidestream"
-TESTS: dict[str, list[str]] = {
-    "messages": [
-        "tests/messages",
-        "tests/run",
-        "tests/results",
-        "tests/turn",
-        "tests/providers/test_histories.py",
-        "tests/providers/test_follow_ups.py",
-    ],
-    "stream": ["tests/stream", "tests/testing/test_grammar.py", "tests/run/test_failures.py"],
-    "turn": ["tests/turn", "tests/run", "tests/results", "tests/tools/test_approvals.py", "tests/agent/test_chat.py"],
-    "tools": ["tests/tools", "tests/run", "tests/results", "tests/agent", "tests/turn"],
-    "output": [
-        "tests/output/test_output.py",
-        "tests/agent/test_typed_output.py",
-        "tests/conformance/suite/test_typed_output.py",
-    ],
-    "run": ["tests/run", "tests/results", "tests/agent", "tests/faults", "tests/turn"],
-    "wire": ["tests/wire", "tests/faults", "tests/conformance/suite/test_faults.py"],
-    "store": ["tests/store", "tests/turn/test_left_runs.py"],
-    "mcp": ["tests/mcp"],
-    "providers/openai/responses": ["tests/providers/openai/responses", "tests/faults", "tests/property"],
-    "providers/openai/chat": ["tests/providers/openai/chat", "tests/conformance/test_openai_chat.py"],
-    "providers/anthropic": ["tests/providers/anthropic", "tests/conformance/test_anthropic.py"],
-    "providers/google": ["tests/providers/google", "tests/conformance/test_google.py"],
-}
-"""Package → the tests that must notice."""
+PACKAGES = ("turn", "tools", "run", "store", "providers", "wire", "protocols", "server", "durable")
+SLOW = ("bench", "docs", "examples", "hostile", "page", "prices", "support", "telemetry", "testing")
+"""Folders of tests that are not asked: they are slow or are about something else."""
+MAX_TESTS = 60
+MAX_SECONDS = 40.0
+"""Of the tests of one mutant, in the order of their duration."""
+MAX_MODULES = 8
+"""Modules of tests that are loaded for one mutant."""
 MAX_TEST_S = 300.0
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq,
@@ -72,6 +58,7 @@ class Mutant(NamedTuple):
 
     path: Path
     line: int
+    end: int
     what: str
     code: str
     """The whole file with the change."""
@@ -83,7 +70,7 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
     for node, new, what in changes(ast.parse(code)):
         changed = replaced(code, node, new)
         if changed != code:
-            yield Mutant(path, node.lineno, what, changed)
+            yield Mutant(path, node.lineno, node.end_lineno or node.lineno, what, changed)
 
 
 def changes(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
@@ -154,13 +141,56 @@ def copied(folder: Path) -> None:
         (folder.parent / "shared").symlink_to(ROOT.parent / "shared")
 
 
+class Tests:
+    """Which tests execute which line, and how long they take."""
+
+    def __init__(self, folder: Path) -> None:
+        """Run the tests of a copy of the project once."""
+        places = [f"tests/{path.name}" for path in sorted((ROOT / "tests").iterdir()) if has_tests(path)]
+        with tempfile.TemporaryDirectory() as place:
+            command = [*PYTEST, "-n", "auto", "-p", "hostile.line_map", *places]
+            done = subprocess.run(command, cwd=folder, env=environment(folder, place), check=False, timeout=7200)
+            if done.returncode not in (0, 1):
+                sys.exit("the tests could not be run")
+            self._lines, self._times = read(Path(place), folder / "src")
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Return tests that execute the lines of a mutant: its own folder's first, then the quickest."""
+        lines = self._lines.get(mutant.path.relative_to("src").as_posix(), {})
+        executed = {test for line in range(mutant.line, mutant.end + 1) for test in lines.get(line, ())}
+        found = executed & self._times.keys()  # The others fail without any change.
+        near = f"tests/{mutant.path.relative_to(SOURCE).parts[0]}/"
+        chosen: list[str] = []
+        modules: set[str] = set()
+        left_s = MAX_SECONDS
+        for test in sorted(found, key=lambda test: (not test.startswith(near), self._times[test])):
+            module = test.partition("::")[0]
+            if len(chosen) == MAX_TESTS or (module not in modules and len(modules) == MAX_MODULES):
+                continue
+            left_s -= self._times[test]
+            if left_s < 0 and chosen:
+                break
+            chosen.append(test)
+            modules.add(module)
+        # What runs as a module is imported belongs to no test.
+        return chosen or [near] * (ROOT / near).is_dir()
+
+
+def has_tests(path: Path) -> bool:
+    return path.is_dir() and path.name not in SLOW and any(path.rglob("test_*.py"))
+
+
+def environment(folder: Path, place: str = "") -> dict[str, str]:
+    paths = os.pathsep.join([str(folder / "src"), str(folder / "tests")])
+    return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", VARIABLE: place}
+
+
 def is_noticed(folder: Path, tests: list[str]) -> bool:
     """Whether the tests of a copy fail; tests that do not end have noticed too."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:randomly", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [*PYTEST, "-x", "-n", "0", "-p", "no:randomly", *tests]
     try:
         done = subprocess.run(
-            [*command, *tests], cwd=folder, env=environment, capture_output=True, timeout=MAX_TEST_S, check=False
+            command, cwd=folder, env=environment(folder), capture_output=True, timeout=MAX_TEST_S, check=False
         )
     except subprocess.TimeoutExpired:
         return True
@@ -173,49 +203,52 @@ def diff_of(mutant: Mutant) -> str:
     return "".join(line for line in lines if not line.startswith(("---", "+++")))
 
 
-def mutated(package: str, count: int, random: Random, until: float, folder: Path) -> tuple[int, list[Mutant]]:
-    """How many mutants of a package were tried, and which survived."""
-    files = sorted((ROOT / SOURCE / package).rglob("*.py")) or [ROOT / SOURCE / f"{package}.py"]
-    every = [mutant for path in files for mutant in mutants_of(path.relative_to(ROOT))]
-    tests = TESTS[package]
-    if is_noticed(folder, tests):
-        sys.exit(f"{package}: the tests fail without any change: {' '.join(tests)}")
-    survivors: list[Mutant] = []
-    tried = 0
-    for mutant in random.sample(every, min(count, len(every))):
-        if time.monotonic() > until:
-            break
-        tried += 1
+def tried(mutant: Mutant, tests: Tests, folders: SimpleQueue[Path]) -> bool:
+    """Whether the tests of a mutant notice it."""
+    chosen = tests.of(mutant)
+    if not chosen:
+        return False
+    folder = folders.get()
+    try:
         (folder / mutant.path).write_text(mutant.code, "utf-8")
-        if not is_noticed(folder, tests):
-            survivors.append(mutant)
-            print(f"\nSURVIVED {mutant.path}:{mutant.line} ({mutant.what})\n{diff_of(mutant)}", flush=True)
+        return is_noticed(folder, chosen)
+    finally:
         shutil.copy2(ROOT / mutant.path, folder / mutant.path)
-    noticed = tried - len(survivors)
-    print(
-        f"{package}: {noticed} of {tried} noticed ({noticed / max(tried, 1):.0%}), of {len(every)} mutants", flush=True
-    )
-    return tried, survivors
+        folders.put(folder)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("packages", nargs="*", default=["turn", "messages", "stream", "tools"], help=", ".join(TESTS))
-    parser.add_argument("--count", type=int, default=20, help="mutants of each package")
+    parser.add_argument("packages", nargs="*", default=PACKAGES)
+    parser.add_argument("--count", type=int, default=150, help="mutants in all")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--seconds", type=float, default=7200, help="after which no further mutant is tried")
     options = parser.parse_args()
-    if unknown := [name for name in options.packages if name not in TESTS]:
-        parser.error(f"no tests are named for {', '.join(unknown)}; use {', '.join(TESTS)}")
-    print(f"seed {options.seed}", flush=True)
+    files = [path for name in options.packages for path in sorted((ROOT / SOURCE / name).rglob("*.py"))]
+    every = [mutant for path in files for mutant in mutants_of(path.relative_to(ROOT))]
+    drawn = Random(options.seed).sample(every, min(options.count, len(every)))
+    print(f"seed {options.seed}: {len(drawn)} of {len(every)} mutants", flush=True)
     until = time.monotonic() + options.seconds
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "project"
-        copied(folder)
-        random = Random(options.seed)
-        outcomes = [mutated(name, options.count, random, until, folder) for name in options.packages]
-    tried, survived = sum(count for count, _ in outcomes), sum(len(left) for _, left in outcomes)
-    print(f"\nall: {tried - survived} of {tried} noticed ({(tried - survived) / max(tried, 1):.0%})")
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(processors) as threads:
+        folders = SimpleQueue[Path]()
+        copies = [Path(place) / str(number) / "project" for number in range(processors)]
+        for folder in copies:
+            copied(folder)
+            folders.put(folder)
+        tests = Tests(copies[0])
+        outcomes = threads.map(
+            lambda mutant: tried(mutant, tests, folders) if time.monotonic() < until else None, drawn
+        )
+        noticed = survived = 0
+        for mutant, outcome in zip(drawn, outcomes, strict=True):
+            if outcome is None:
+                continue
+            noticed, survived = noticed + outcome, survived + (not outcome)
+            if not outcome:
+                count = len(tests.of(mutant))
+                print(f"\nSURVIVED {count} tests: {mutant.path}:{mutant.line} ({mutant.what})\n{diff_of(mutant)}")
+            print(f"{noticed} of {noticed + survived} noticed", flush=True)
     return 0
 
 
