@@ -29,6 +29,9 @@ PAGE := src/sidestream/server/page/index.html
 PAGE_PACKAGES := page/node_modules/.installed
 PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/public page/tooling -type f 2>/dev/null)
 
+# Neighbouring tests stay in one process, so that it loads a model or a page's modules once.
+PARALLEL := -n auto --dist worksteal
+
 .PHONY: help setup page page-check page-shots docs docs-serve check test test-pythons test-lowest release-check fuzz soak chaos mutate live demo demo-durable bench scale simulate losses format pins clean
 
 help: ## list the targets
@@ -60,13 +63,13 @@ check: $(STAMP) ## check format, lint, import layers and types, of the page too
 	@$(MAKE) --no-print-directory page-check
 
 test: check page ## check, build the page, then run the tests (ARGS="-k name" for some of them)
-	$(BIN)/pytest -n auto --durations=10 $(ARGS)
+	$(BIN)/pytest $(PARALLEL) --durations=10 $(ARGS)
 
 test-pythons: $(STAMP) | $(PRIVATE_UV) ## run the tests on every supported Python of this machine (ONLY=3.13, ARGS="-k name")
-	@$(pip_settings) UV="$(UV)" $(BIN)/python tests/pythons.py $(if $(ONLY),--python $(ONLY)) --pytest "-n auto $(ARGS)"
+	@$(pip_settings) UV="$(UV)" $(BIN)/python tests/pythons.py $(if $(ONLY),--python $(ONLY)) --pytest "$(PARALLEL) $(ARGS)"
 
 test-lowest: $(STAMP) | $(PRIVATE_UV) ## run the tests with the lowest versions that pyproject.toml allows (ARGS="-k name")
-	@$(pip_settings) UV="$(UV)" $(BIN)/python -m tools.lowest --pytest "-n auto $(ARGS)"
+	@$(pip_settings) UV="$(UV)" $(BIN)/python -m tools.lowest --pytest "$(PARALLEL) $(ARGS)"
 
 release-check: $(STAMP) page | $(PRIVATE_UV) ## build the packages and try them in clean environments (ARGS="--python 3.12 --extra cli")
 	@$(pip_settings) UV="$(UV)" $(BIN)/python -m tools.release_check $(ARGS)

@@ -86,7 +86,7 @@ async def test_routes_have_no_accessibility_violations(chromium: Browser, tmp_pa
         await expect(page.locator(".example").first).to_be_visible()
         await check("empty")
         for agent in ("text", "booking", "arabic", "error", "search"):
-            await page.goto("/")
+            await page.goto(f"{origin}/")
             await ask(page, "Hello", agent)
             await is_over(page)
             await check(agent)
@@ -98,7 +98,7 @@ async def test_routes_have_no_accessibility_violations(chromium: Browser, tmp_pa
         await expect(page.get_by_role("region", name="Part")).to_be_visible()
         await check("timeline")
         for panel in ("models", "mcp", "keys", "look"):
-            await page.goto(f"/settings/{panel}")
+            await page.goto(f"{origin}/settings/{panel}")
             await expect(page.locator(".st-panel :is(li, button, input)").first).to_be_visible()
             await check(f"settings/{panel}")
         await page.get_by_role("link", name="MCP servers").click()
@@ -157,7 +157,7 @@ async def test_everything_is_reached_by_keyboard(chromium: Browser, tmp_path: Pa
 async def test_narrow_window_has_one_column_with_composer_in_view(chromium: Browser, tmp_path: Path):
     async with page_server(agents(), tmp_path) as (_, origin), tab(chromium, origin, width=390, height=844) as page:
         for agent in ("text", "booking", "error"):
-            await page.goto("/")
+            await page.goto(f"{origin}/")
             await ask(page, "Hello", agent)
             await is_over(page)
             held, width = await widths(page)
@@ -177,7 +177,7 @@ async def test_narrow_window_has_one_column_with_composer_in_view(chromium: Brow
         box = await allow.bounding_box()
         assert box is not None
         assert box["height"] >= 44
-        await page.goto("/settings/models")
+        await page.goto(f"{origin}/settings/models")
         await expect(page.locator(".st-item").first).to_be_visible()
         held, width = await widths(page)
         assert held <= width
@@ -249,7 +249,7 @@ async def test_narrow_window_names_controls_and_shows_whole_tools(chromium: Brow
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
         assert await violations_of_axe(page) == []
-        await page.goto("/view/file")
+        await page.goto(f"{origin}/view/file")
         await expect(page.get_by_text("Open a parts file")).to_be_visible()
         assert await violations_of_axe(page) == []
 

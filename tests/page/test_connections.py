@@ -117,7 +117,7 @@ async def test_models_are_reloaded_once_server_answers(chromium: Browser, tmp_pa
     async with page_server({"main": scripted(["Here."])}, tmp_path) as (_, origin), tab(chromium, origin, None) as page:
         await page.route("**/api/models", lambda route: route.abort())
         await page.route("**/api/about", lambda route: route.abort())
-        await page.goto("/")
+        await page.goto(f"{origin}/")
         await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("The server is not responding.")
         await page.unroute("**/api/models")
         await page.unroute("**/api/about")

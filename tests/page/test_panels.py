@@ -261,10 +261,10 @@ async def test_panels_are_read_only_for_other_tokens(
                 await expect(page.get_by_role("heading", name=re.compile("^files"))).to_be_visible()
                 await expect(page.get_by_role("button", name="Add a server")).to_have_count(count)
                 await expect(page.get_by_text("secret-program")).to_have_count(count)
-                await page.goto("/settings/keys")
+                await page.goto(f"{origin}/settings/keys")
                 await expect(page.get_by_text("OPENAI_API_KEY found").first).to_be_visible()
                 assert bool(await page.get_by_role("button", name="Test").count()) == bool(count)
-                await page.goto("/settings/indexes")
+                await page.goto(f"{origin}/settings/indexes")
                 await expect(page.get_by_text("No folders yet.")).to_be_visible()
                 await expect(page.get_by_role("button", name="Add folder")).to_have_count(count)
                 assert await violations_of_axe(page) == []
@@ -286,7 +286,7 @@ async def test_view_opens_recording_in_timeline(chromium: Browser, tmp_path: Pat
             await expect(page.locator(".tl-took")).to_have_count(0)
             # There is nobody to converse with: no list of conversations, no field, no settings, at any address.
             for elsewhere in ("/", "/c/abc", "/settings/models"):
-                await page.goto(elsewhere)
+                await page.goto(f"{origin}{elsewhere}")
                 await page.wait_for_url(f"**{path.partition('#')[0]}*")
                 await expect(page.locator(".tl-row").first).to_be_visible()
                 await expect(page.get_by_role("navigation")).to_have_count(0)
