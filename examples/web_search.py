@@ -25,8 +25,7 @@ async def main() -> None:
     async for chunk in agent.send_stream(args.prompt):
         print(chunk.output, end="", flush=True)
         for event in chunk.tool_events:
-            if event.stage != "delta":
-                print(f"[{event.tool}: {event.stage}]", file=sys.stderr)
+            print(f"[{event.tool}: {event.stage}]", file=sys.stderr)
         for source in chunk.sources:
             citations.setdefault(source.url or source.id, []).append(source)
         for message in chunk.messages:

@@ -40,7 +40,7 @@ PUBLIC = {
         StreamTruncatedError strip_metadata Svg SyncRun TaskBudget TextDelta TextEditor TextEnd TextPart
         TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError
         ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolNamespace ToolPart ToolResult
-        ToolResultPart ToolRun ToolSearch ToolServerError ToolStage TURN_STATUSES TurnStatus
+        ToolResultPart ToolRun ToolSearch ToolServerError ToolStage ToolText TURN_STATUSES TurnStatus
         UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch WebSocketTransport
     """,
     "sidestream.actions": """

@@ -103,11 +103,16 @@ def _stages(observation: Observation) -> Cell:
     return observation.absent(evidence, note)
 
 
+_STATUS = (".stage", ".provider_stage", ".status")
+
+
 def _ending(objects: list[dict[str, Any]], stage: str) -> list[Leaf]:
     leaves = [leaf for each in objects for leaf in each["leaves"] if isinstance(leaf[2], str)]
     exact = [leaf for leaf in leaves if leaf[2].endswith(f"web_search_call.{stage}")]
     # In doubt for the library: the status of the call's item counts as a stage too.
-    return exact + [leaf for leaf in leaves if leaf[2] == stage and leaf[0].endswith((".stage", ".status"))]
+    return exact + [
+        leaf for leaf in leaves if leaf[2] == stage and leaf[0].endswith((".stage", ".provider_stage", ".status"))
+    ]
 
 
 def _code(observation: Observation) -> Cell:

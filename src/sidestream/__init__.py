@@ -68,6 +68,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "results.results": "ChatResult",
         "run.system": "RunContext",
         "results.tool_runs": "ToolRun ToolStage",
+        "results.tool_text": "ToolText",
         "store.log.conversation": "Conversation",
         "store.opening": "open_store",
         "store.protocol": "Store",

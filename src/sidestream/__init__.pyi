@@ -154,6 +154,7 @@ from sidestream.results.citations import Citations as Citations, CitedSource as 
 from sidestream.results.content import Link as Link
 from sidestream.results.results import ChatResult as ChatResult
 from sidestream.results.tool_runs import ToolRun as ToolRun, ToolStage as ToolStage
+from sidestream.results.tool_text import ToolText as ToolText
 from sidestream.run.blocking import SyncRun as SyncRun
 from sidestream.run.context import Context as Context
 from sidestream.run.run import Run as Run

@@ -77,7 +77,7 @@ async def test_tools_of_one_round_run_concurrently_and_report_progress() -> None
     results = [part for part in parts if isinstance(part, ToolResult)]
     assert {(part.id, part.result) for part in results} == {("c1", "a met"), ("c2", "b met")}
     events = [part for part in parts if isinstance(part, ToolEvent)]
-    assert [(part.tool, part.stage, part.event, part.call_id) for part in events] == [
+    assert [(part.tool, part.provider_stage, part.event, part.call_id) for part in events] == [
         ("meet", "progress", {"here": "a"}, "c1"),
         ("meet", "progress", {"here": "b"}, "c2"),
     ]

@@ -253,7 +253,7 @@ def test_tool_events_are_unchanged_and_in_order(case: Case):
     of_tools = {index for index, kind in kinds.items() if kind.startswith(("server_", "mcp_")) or "_result" in kind}
     expected = [event for event in case.sent if event.get("index") in of_tools]
     assert [part.event for part in of(case.parts, ToolEvent)] == expected
-    assert {part.tool for part in of(case.parts, ToolEvent)} <= KEYS
+    assert {part.key for part in of(case.parts, ToolEvent)} <= KEYS
 
 
 KEYS = {

@@ -99,7 +99,7 @@ def test_first_readme_program_runs_unchanged(tmp_path: Path) -> None:
     with faked(readme.fake) as variables:
         done = run_program(readme, tmp_path, **variables)
     assert done.returncode == 0, done.stderr
-    assert "[response.web_search_call.searching]" in done.stdout
+    assert "[web_search: running]" in done.stdout
     assert done.stdout.endswith("Version 4.")
 
 

@@ -101,7 +101,7 @@ def test_search_prints_stages_text_and_numbered_sources(tmp_path: Path):
     assert done.stdout.startswith("The total solar eclipse of 2 August 2027 lasts longest near Luxor in Egypt:")
     assert done.stdout.endswith(f"\n\n{SOURCES}")
     stages = re.findall(r"\[web_search: (\w+)\]", done.stderr)
-    assert stages == 2 * ["added", "in_progress", "searching", "completed", "done"]
+    assert stages == 2 * ["started", "running", "completed"]
     assert files(tmp_path) == []
 
 

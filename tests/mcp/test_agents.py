@@ -181,7 +181,7 @@ async def test_server_progress_is_reported_as_events(node: Callable[..., MCPServ
     async with FakeProvider(script) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, tools=[node("everything")])
         parts = await parts_of(agent.stream("Work"))
-    events = [part for part in parts if isinstance(part, ToolEvent) and part.stage == "progress"]
+    events = [part for part in parts if isinstance(part, ToolEvent) and part.provider_stage == "progress"]
     assert len(events) >= 2
     assert {(event.tool, event.call_id) for event in events} == {("mcp", "call_1")}
 

@@ -33,7 +33,7 @@ def search(*before_its_end: asyncio.Event) -> list[Any]:
     """A search of the provider, which stops before its end."""
     return [
         ToolCall("ws_1", "web_search", "web_search", True, input={"query": "eclipse 2027"}),
-        ToolEvent("web_search", "searching", {"type": "web_search_call.searching"}, call_id="ws_1"),
+        ToolEvent("web_search", "running", {"type": "web_search_call.searching"}, call_id="ws_1"),
         *before_its_end,
         ToolResult("ws_1", "web_search", "web_search", PAGES, False, True),
     ]

@@ -138,7 +138,7 @@ async def test_sub_agent_task_is_not_origin_except_urls_from_user():
     async def inner(url: str) -> str:
         model = ScriptedModel([tool_call("helper", task=f"Read {url}"), "ok"])
         parts = [part async for part in Agent(model, tools=[helper(url)]).stream("Read http://127.0.0.1:9/given")]
-        results = [part.event for part in parts if part.type == "tool-event" and part.stage == "tool-result"]
+        results = [part.event for part in parts if part.type == "tool-event" and part.provider_stage == "tool-result"]
         return results[0]["result"]["error_code"]
 
     assert await inner(SECRET) == "url_not_in_prior_context"

@@ -124,7 +124,7 @@ def test_execution_accepts_three_values(tool: type):
 
 def emitting(context: ToolContext) -> dict[str, str]:
     """Emits from a thread of its own."""
-    context.emit(ToolEvent("other", "in_progress", {"type": "response.x.in_progress"}, call_id="other"))
+    context.emit(ToolEvent("other", "started", {"type": "response.x.in_progress"}, call_id="other"))
     context.emit(ToolResult("other", "other", "other", {"n": 1}, False, True, preliminary=True))
     context.emit(File("", "text/csv", "n.csv", b"a,b\n"))
     context.emit(Source("", "url", "https://example.org"))
@@ -158,7 +158,7 @@ async def test_emitted_parts_belong_to_call_in_stream_and_messages(tmp_path: Pat
     call = next(part for part in parts if isinstance(part, ToolCall))
     assert (call.name, call.tool) == ("stand_in", "code_interpreter")
     event = next(part for part in parts if isinstance(part, ToolEvent))
-    assert (event.tool, event.call_id, event.stage) == ("code_interpreter", call.id, "in_progress")
+    assert (event.tool, event.call_id, event.stage) == ("code_interpreter", call.id, "started")
     preview, final = (part for part in parts if isinstance(part, ToolResult))
     assert (preview.id, preview.tool, preview.preliminary, preview.provider_executed) == (
         call.id,

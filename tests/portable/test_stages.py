@@ -42,7 +42,7 @@ class Listed:
 def code_interpreter(context: ToolContext, code: str) -> dict[str, Any]:
     """Runs code."""
     for stage in ("in_progress", "interpreting", "logs", "completed"):
-        context.emit(ToolEvent("", stage, {"type": f"response.code_interpreter_call.{stage}"}))
+        context.emit(ToolEvent("", "delta", {"type": f"response.code_interpreter_call.{stage}"}, provider_stage=stage))
     return {"status": "completed", "container_id": "cntr_1", "outputs": [{"type": "logs", "logs": code}]}
 
 
@@ -60,8 +60,8 @@ async def test_code_arrives_as_deltas_with_each_stage_once():
     call = ChatScript().tool_call("code_interpreter", {"code": CODE}, "call_1")
     parts = await parts_of("code_interpreter", code_interpreter, call)
     found = events(parts)
-    names = [f"{part.event['type'].removeprefix('response.')} {part.stage}" for part in found]
-    deltas = [part for part in found if part.stage == "delta"]
+    names = [f"{part.event['type'].removeprefix('response.')} {part.provider_stage}" for part in found]
+    deltas = [part for part in found if part.provider_stage == "delta"]
     assert "".join(part.event["delta"] for part in deltas) == CODE
     assert [name for name in names if not name.endswith(" delta")] == [
         "output_item.added added",
@@ -85,7 +85,7 @@ async def test_code_arrives_as_deltas_with_each_stage_once():
     first = next(index for index, part in enumerate(parts) if part is deltas[0])
     assert first < max(index for index, part in enumerate(parts) if isinstance(part, ToolInputDelta))
     call_at = next(index for index, part in enumerate(parts) if isinstance(part, ToolCall))
-    assert parts.index(next(part for part in found if part.stage == "interpreting")) > call_at
+    assert parts.index(next(part for part in found if part.provider_stage == "interpreting")) > call_at
 
 
 async def test_non_streaming_response_has_same_stages():
@@ -94,14 +94,17 @@ async def test_non_streaming_response_has_same_stages():
     whole = await parts_of("code_interpreter", code_interpreter, call, stream=False)
 
     def stages(parts: list[StreamPart]) -> list[str]:
-        return [part.stage for part in events(parts) if part.stage != "delta"]
+        return [str(part.provider_stage) for part in events(parts) if part.stage != "delta"]
 
     assert stages(whole) == stages(streamed)
 
 
 async def test_raising_tool_ends_in_failed_stage():
     parts = await parts_of("code_interpreter", fails, ChatScript().tool_call("code_interpreter", {"code": "1"}))
-    assert [part.stage for part in events(parts)][-2:] == ["failed", "done"]
+    assert [(part.stage, part.provider_stage) for part in events(parts)][-2:] == [
+        ("failed", "failed"),
+        ("failed", "done"),
+    ]
     assert events(parts)[-1].event["item"]["status"] == "failed"
     assert next(part for part in parts if isinstance(part, ToolResult)).is_error
 

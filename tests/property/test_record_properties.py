@@ -145,7 +145,7 @@ USED = Usage(server_tool_use={"web_search": True})
         Segment("finish", (Finish("stop", USED),)),
         Segment("source", (Source("s", "url", url=5),)),  # pyright: ignore[reportArgumentType]
         Segment("tool-result", (ToolResult("c", "f", "f", LONG, "no", False),)),  # pyright: ignore[reportArgumentType]
-        Segment("tool-event", (ToolEvent("t", "s", {}, output_index=True),)),
+        Segment("tool-event", (ToolEvent("t", "delta", {}, output_index=True),)),
         ToolStarted("c", None),  # pyright: ignore[reportArgumentType]
     ],
     ids=lambda body: kind_of(body),

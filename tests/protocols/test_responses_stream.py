@@ -349,11 +349,11 @@ def test_tools_of_every_provider_are_typed_items(dialect: Dialect):
 
 
 CODE: list[StreamPart] = [
-    ToolCall("c1", "code_execution", "code_execution", True, input={"code": "plot()"}),
+    ToolCall("c1", "code_execution", "code_interpreter", True, input={"code": "plot()"}),
     ToolResult("c1", "code_execution", "code_execution", {"stdout": "1"}, False, True),
 ]
-PLOT = File("f1", "image/png", "plot.png", b"image", tool="code_execution", call_id="c1")
-TABLE = File("f2", "text/csv", "a.csv", b"a,b", tool="code_execution", call_id="c1")
+PLOT = File("f1", "image/png", "plot.png", b"image", tool="code_interpreter", call_id="c1")
+TABLE = File("f2", "text/csv", "a.csv", b"a,b", tool="code_interpreter", call_id="c1")
 
 
 @requirement("R140")

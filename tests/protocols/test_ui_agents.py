@@ -34,7 +34,7 @@ Chunk = dict[str, Any]
 
 SEARCH: list[Any] = [
     ToolCall("ws_1", "web_search", "web_search", True, input={"query": "eclipse 2027"}),
-    ToolEvent("web_search", "searching", {"type": "web_search_call.searching"}, call_id="ws_1"),
+    ToolEvent("web_search", "running", {"type": "web_search_call.searching"}, call_id="ws_1"),
     ToolResult("ws_1", "web_search", "web_search", {"sources": [{"url": "https://a.test/"}]}, False, True),
 ]
 CODE: list[Any] = [
@@ -115,7 +115,7 @@ async def test_agent_calls_are_parts_under_its_call():
     message = message_of(chunks)
     agent = agent_of(message)
     assert agent["agent"] == {"steps": 3, "cost": 0.03}
-    assert agent["status"] == "done"
+    assert agent["status"] == "completed"
     # What its own tools found is theirs.
     assert not agent.keys() & {"queries", "pages"}
     calls = nested(message)
@@ -131,7 +131,7 @@ async def test_agent_calls_are_parts_under_its_call():
     ]
     search, function, *_ = (call["data"] for call in calls)
     assert (search["where"], search["queries"], search["pages"]) == ("scripted", ["eclipse 2027"], 1)
-    assert (function["where"], function["step"], function["status"]) == ("here", 0, "done")
+    assert (function["where"], function["step"], function["status"]) == ("here", 0, "completed")
 
 
 @requirement("R141")
@@ -177,7 +177,7 @@ async def test_subscriber_joining_at_any_part_sees_same_message():
 
 
 def is_code(part: StreamPart) -> bool:
-    return isinstance(part, ToolEvent) and part.stage == "tool-input-delta" and part.event["id"] == "ci_1"
+    return isinstance(part, ToolEvent) and part.provider_stage == "tool-input-delta" and part.event["id"] == "ci_1"
 
 
 @requirement("R143")
@@ -244,7 +244,10 @@ async def test_agent_call_awaits_approval_and_shows_decision(is_approved: bool):
 @requirement("R143")
 def test_repeated_attempt_marks_first_calls_unfinished():
     def forwarded(*parts: StreamPart) -> list[StreamPart]:
-        return [ToolEvent("researcher", part.type, loads(part.to_json()), call_id="c1") for part in parts]
+        return [
+            ToolEvent("researcher", "delta", loads(part.to_json()), call_id="c1", provider_stage=part.type)
+            for part in parts
+        ]
 
     outer = ToolCall("c1", "researcher", "researcher", False, input={"task": "Go."})
     begun = forwarded(StreamStart(()), StepStart(0), ToolCall("f1", "add", "add", False, input={}))
@@ -260,8 +263,8 @@ def test_event_resembling_forwarded_part_stays_tool_event():
     call = ToolCall("c1", "odd", "odd", True, input={})
     for event in ({"type": "tool-call"}, {"type": "finish", "reason": 3}, {"type": "other"}, "finish"):
         stage = event["type"] if isinstance(event, dict) and event["type"] != "other" else "finish"
-        chunks = encoded([call, ToolEvent("odd", stage, event, call_id="c1")])
-        assert [chunk["data"]["stage"] for chunk in chunks if chunk["type"] == "data-tool"] == ["called", stage]
+        chunks = encoded([call, ToolEvent("odd", "delta", event, call_id="c1", provider_stage=stage)])
+        assert [chunk["data"]["stage"] for chunk in chunks if chunk["type"] == "data-tool"] == ["running"]
 
 
 @requirement("R141")
@@ -269,7 +272,9 @@ def test_program_calls_nest_without_agent_or_its_usage():
     call = ToolCall("p1", "programmatic_tool_calling", "programmatic_tool_calling", False, input={"code": "add(1, 2)"})
     made = ToolCall("p1:1", "add", "add", False, input={"a": 1})
     given = [made, ToolResult("p1:1", "add", "add", 3, False, False), Finish("stop", Usage(cost=0.5))]
-    forwarded = [ToolEvent(call.tool, part.type, loads(part.to_json()), call_id="p1") for part in given]
+    forwarded = [
+        ToolEvent(call.tool, "delta", loads(part.to_json()), call_id="p1", provider_stage=part.type) for part in given
+    ]
     message = message_of(encoded([call, *forwarded]))
     (found,) = nested(message)
     assert (found["parent"], found["part"]["output"]) == ("p1", 3)

@@ -68,7 +68,7 @@ async def test_repr_of_result_with_image_is_short() -> None:
         File("f", "image/png", "a.png", BIG),
         DataPart(BIG, "image/png"),
         Preview(index=0, data=BIG, mime_type="image/png"),
-        ToolEvent("t", "s", DEEP),
+        ToolEvent("t", "running", DEEP),
         ToolResult("i", "n", "t", DEEP, False, True),
         ChatMessage("model", (DataPart(BIG, "image/png"),) * 99, DEEP),
         Usage(raw=DEEP),

@@ -117,7 +117,7 @@ def assert_ends_once(records: list[ToolRun], status: str) -> None:
     statuses = [run.status for run in records]
     first = statuses.index(status)
     assert set(statuses[first:]) == {status}
-    assert not {"done", "failed", "unfinished"} & set(statuses[:first])
+    assert not {"completed", "failed", "unfinished"} & set(statuses[:first])
     assert [run.is_over for run in records] == [False] * (len(records) - 1) + [True]
 
 
@@ -144,13 +144,13 @@ async def test_call_keeps_record_after_pause(result: Any) -> None:
     async with FakeProvider([script.reply() for script in scripts]) as fake:
         agent = Agent("anthropic", base_url=fake.base_url, server_side_tools=[WebFetch()])
         chunks = [chunk async for chunk in agent.send_stream("hi")]
-    status = "failed" if result is UNREACHABLE else "done"
+    status = "failed" if result is UNREACHABLE else "completed"
     ((key, records),) = changes(chunks).items()
     assert key == (0, "srv_1")
     assert_ends_once(records, status)
     (run,) = fold(chunks).tool_runs
     assert (run.status, run.input, run.error) == (status, URL, "url_not_accessible" if status == "failed" else None)
-    assert len(run.files) == (status == "done")
+    assert len(run.files) == (status == "completed")
 
 
 @requirement("R182")
@@ -163,11 +163,11 @@ async def test_late_result_ends_record_of_its_call(provider: str, path: str, scr
             parts = [part async for part in run]
     grammar.check(parts)
     hosted, function = fold(chunks).tool_runs
-    assert (hosted.step, hosted.status, hosted.provider_executed) == (0, "done", True)
+    assert (hosted.step, hosted.status, hosted.provider_executed) == (0, "completed", True)
     assert "add(1, 2)" in str(hosted.input)
-    assert (function.step, function.status) == (0, "done")
+    assert (function.step, function.status) == (0, "completed")
     for records in changes(chunks).values():
-        assert_ends_once(records, "done")
+        assert_ends_once(records, "completed")
     assert [part.tool for part in parts if isinstance(part, ToolCall)] == [hosted.tool, "add"]
     assert [part.tool for part in parts if isinstance(part, ToolResult)] == ["add", hosted.tool]
     assert shown_calls(parts) == [(run.id, "output-available") for run in tool_runs(parts)]
@@ -201,12 +201,12 @@ async def test_call_keeps_record_after_restart(store: Store, left_in: str) -> No
         again = Chat(agent, store=store, id="talk")
         await again.load()
     (resumed,) = result.tool_runs
-    assert (resumed.key, resumed.status, resumed.input, resumed.is_over) == ((0, "srv_1"), "done", URL, True)
+    assert (resumed.key, resumed.status, resumed.input, resumed.is_over) == ((0, "srv_1"), "completed", URL, True)
     assert calls_in(page) == [("srv_1", "output-available")]
     logged = [*stream_of(await records(store))]
     assert [part.id for part in logged if isinstance(part, ToolCall)] == ["srv_1"]
     (run,) = tool_runs(logged)
-    assert (run.key, run.status) == ((0, "srv_1"), "done")
+    assert (run.key, run.status) == ((0, "srv_1"), "completed")
     assert again.messages == chat.messages
 
 
@@ -237,7 +237,7 @@ async def test_open_call_keeps_record_over_approval() -> None:
     found = changes(chunks)
     assert {*found} == {program.key, function.key}
     for key, given in ((program.key, program.input), (function.key, function.input)):
-        assert_ends_once(found[key], "done")
+        assert_ends_once(found[key], "completed")
         assert found[key][-1].input == given
     assert not [part for chunk in chunks for part in chunk.parts if isinstance(part, ToolCall)]
 
@@ -253,7 +253,7 @@ async def test_web_ui_shows_late_result_in_one_card(tmp_path: Path) -> None:
     message = chat["messages"][-1]
     assert calls_in(message) == [("call_p", "output-available"), ("call_f", "output-available")]
     states = {part["id"]: part["data"]["status"] for part in message["parts"] if part["type"] == "data-tool"}
-    assert states == {"call_p": "done", "call_f": "done"}
+    assert states == {"call_p": "completed", "call_f": "completed"}
 
 
 @requirement("R182")
@@ -281,7 +281,7 @@ async def test_approved_remote_call_is_one_record(resumes: bool) -> None:
             chunks += [chunk async for chunk in agent.resume(first.state, decisions).chunks()]
     ((key, records),) = changes(chunks).items()
     assert key == (0, call_id)
-    assert_ends_once(records, "done")
+    assert_ends_once(records, "completed")
     parts = [part for chunk in chunks for part in chunk.parts]
     assert shown_calls([part for part in parts if part.type != "text-end"]) == [(call_id, "output-available")]
 
@@ -302,9 +302,9 @@ async def test_new_call_with_known_id_is_another_record() -> None:
         async with agent.stream("hi") as run:
             parts = [part async for part in run]
     runs = {run.key: (run.status, run.input) for run in tool_runs(parts) if run.tool == "web_search"}
-    assert runs == {(0, "c"): ("unfinished", {"query": "a"}), (1, "c"): ("done", {"query": "b"})}
-    stages = [stage.name for run in tool_runs(parts) if run.key == (0, "c") for stage in run.stages]
-    assert stages == ["start", "input", "stop", "called"]
+    assert runs == {(0, "c"): ("unfinished", {"query": "a"}), (1, "c"): ("completed", {"query": "b"})}
+    stages = [stage.provider_stage for run in tool_runs(parts) if run.key == (0, "c") for stage in run.stages]
+    assert stages == ["start", "stop"]
     assert shown_calls(parts) == [("c", "input-available"), ("f", "output-available"), ("c#1", "output-available")]
 
 
@@ -321,7 +321,7 @@ async def test_record_with_files_ends_once() -> None:
         agent = Agent("openai-responses", base_url=fake.base_url, server_side_tools=[CodeInterpreter()])
         chunks = [chunk async for chunk in agent.send_stream("plot")]
     ((_, records),) = changes(chunks).items()
-    assert_ends_once(records, "done")
+    assert_ends_once(records, "completed")
     over = next(place for place, chunk in enumerate(chunks) if any(run.is_over for run in chunk.tool_runs))
     assert "".join(chunk.output for chunk in chunks[:over]) == ""
     (run,) = fold(chunks).tool_runs
@@ -373,15 +373,15 @@ def test_repeated_step_has_its_calls_once() -> None:
     failed = ToolResult("c", "web_search", "web_search", {"error_code": "unavailable"}, True, True)
     steps = [StepStart(0), ToolInputStart("c", "web_search", True), call, StepFinish(0, "other", Usage())]
     runs = tool_runs([*steps, StepStart(1), failed, lost, StepStart(1), result, Finish("stop", Usage())])
-    assert [(run.key, run.status, run.error) for run in runs] == [((0, "c"), "done", None)]
+    assert [(run.key, run.status, run.error) for run in runs] == [((0, "c"), "completed", None)]
 
 
 def test_call_reported_again_keeps_its_record() -> None:
     call = ToolCall("c", "web_search", "web_search", True, input={"query": "a"})
     result = ToolResult("c", "web_search", "web_search", [], False, True)
-    event = ToolEvent("web_search", "result", {}, call_id="c")
+    event = ToolEvent("web_search", "completed", {}, call_id="c", provider_stage="result")
     runs = tool_runs([StepStart(0), call, StepStart(1), event, call, result, Finish("stop", Usage())])
-    assert [(run.key, run.status) for run in runs] == [((0, "c"), "done")]
+    assert [(run.key, run.status) for run in runs] == [((0, "c"), "completed")]
 
 
 def test_file_after_end_belongs_to_record() -> None:

@@ -163,7 +163,7 @@ EVERY_PART: list[StreamPart] = [
     ToolInputDelta("c", '{"code":"1+1"}'),
     ToolInputEnd("c"),
     ToolCall("c", "code_interpreter", "code_interpreter", True, input={"code": "1+1"}),
-    ToolEvent("code_interpreter", "interpreting", {}, call_id="c"),
+    ToolEvent("code_interpreter", "running", {}, call_id="c"),
     ToolResult("c", "code_interpreter", "code_interpreter", {"outputs": []}, False, True),
     TextStart("t"),
     TextDelta("t", "two"),
@@ -394,7 +394,9 @@ async def test_answer_without_text_brings_all_parts_in_messages() -> None:
 @pytest.mark.parametrize(("message", "result"), POLICIES)
 async def test_typed_accessors_do_not_depend_on_policy(message: MessageMetadata, result: ResultMetadata) -> None:
     sent = await agent_for(everything(), message=message, result=result).send("hi")
-    assert [event.event for event in sent.tool_events] == [e for e in everything().events() if _is_of_a_server_tool(e)]
+    assert [event.event for event in sent.raw_tool_events] == [
+        e for e in everything().events() if _is_of_a_server_tool(e)
+    ]
     assert [file.name for file in sent.files] == ["image_4.png"]
     assert [(source.url, source.start, source.end) for source in sent.sources] == [("https://a.example/", 0, 5)]
     assert sent.container_id == "cntr_1"
@@ -449,7 +451,7 @@ async def test_file_bytes_in_metadata_become_references(message: MessageMetadata
     kept = [sent.metadata, *(each.metadata for each in sent.messages)]
     for file_id, text in encoded.items():
         assert all(text not in str(metadata) for metadata in kept)
-        assert any(text in str(event.event) for event in sent.tool_events), "the live event is unchanged"
+        assert any(text in str(event.event) for event in sent.raw_tool_events), "the live event is unchanged"
         assert f"'$file': '{file_id}'" in str(sent.metadata)
         if message == "full":
             assert f"'$file': '{file_id}'" in str(sent.messages[-1].metadata)

@@ -15,7 +15,7 @@ def called(tool: str, given: Any, result: Any = None) -> ToolRun:
     return run
 
 
-def record(tool: str, status: Any = "done", **fields: Any) -> ToolRun:
+def record(tool: str, status: Any = "completed", **fields: Any) -> ToolRun:
     return ToolRun(**{"id": "c1", "call_id": "c1", "tool": tool, "name": tool, "status": status, **fields})
 
 
@@ -62,7 +62,7 @@ def test_computer_label_names_action(given: Any, label: str):
     [
         ("running", "Asking researcher…"),
         ("waiting", "Asking researcher…"),
-        ("done", "researcher answered"),
+        ("completed", "researcher answered"),
         ("failed", "researcher: the model is gone"),
         ("unfinished", "researcher did not answer"),
     ],
@@ -77,7 +77,7 @@ def test_decision_changes_label():
     assert tool_label(run) == "Calling times on docs…"
     assert tool_label(run, is_allowed=True) == "Asked to call times on docs"
     assert tool_label(run, is_denied=True) == "times was denied"
-    done = record("mcp", "done", name="times", server="docs")
+    done = record("mcp", "completed", name="times", server="docs")
     assert tool_label(done, is_allowed=True) == "docs: times"
 
 
@@ -86,7 +86,7 @@ def test_decision_changes_label():
     [
         (record("web_search", "unfinished", queries=("rain",)), "Searching “rain”: not finished"),
         (record("image_generation", "unfinished"), "Preview only: not finished"),
-        (record("computer_use", "writing"), "computer_use…"),
+        (record("computer_use", "started"), "computer_use…"),
         (record("add", "running"), "add…"),
         (record("add", "waiting"), "add"),
         (record("add", "failed", input='{"a": ', error="expected a value"), "Not run: arguments are not valid JSON"),

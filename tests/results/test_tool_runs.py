@@ -15,8 +15,9 @@ from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
 from sidestream.results.results import ChunkFold, fold
 from sidestream.results.tool_code import CodeFold
-from sidestream.results.tool_runs import MAX_STAGES, ToolRunFold, tool_runs
+from sidestream.results.tool_runs import ToolRunFold, tool_runs
 from sidestream.stream.parts import (
+    STAGES,
     File,
     Finish,
     StepStart,
@@ -47,9 +48,10 @@ async def runs_of(provider: str, script: Any, **settings: Any) -> tuple[ToolRun,
 async def test_hosted_search_is_one_record_with_query_count_and_stages() -> None:
     script = ResponsesScript().web_search("eclipse", sources=["https://a.example/", "https://b.example/"]).text("Soon.")
     (run,) = await runs_of("openai-responses", script)
-    assert (run.tool, run.name, run.provider_executed, run.status) == ("web_search", "web_search", True, "done")
+    assert (run.tool, run.name, run.provider_executed, run.status) == ("web_search", "web_search", True, "completed")
     assert (run.queries, run.result_count) == (("eclipse",), 2)
-    assert [stage.name for stage in run.stages][:4] == ["added", "input", "in_progress", "searching"]
+    assert [stage.stage for stage in run.stages] == ["started", "running", "completed"]
+    assert [stage.provider_stage for stage in run.stages] == ["added", "searching", "done"]
     times = [stage.at for stage in run.stages]
     assert None not in times
     assert times == sorted(times, key=lambda at: at or 0)
@@ -80,7 +82,7 @@ async def test_code_image_and_function_runs_hold_code_files_and_errors() -> None
     async with FakeProvider([script.reply() for script in scripts]) as fake:
         result = await Agent("openai-responses", base_url=fake.base_url, tools=[broken]).send("hi")
     code, image, function = result.tool_runs
-    assert (code.code, code.snippet, code.status) == ("1+1", "2", "done")
+    assert (code.code, code.snippet, code.status) == ("1+1", "2", "completed")
     assert (image.previews, [file.data for file in image.files]) == (2, [pixel_png()])
     assert (function.tool, function.provider_executed, function.status) == ("broken", False, "failed")
     assert function.input == {"city": "Oslo"}
@@ -93,10 +95,10 @@ async def test_chunks_carry_changed_records_up_to_result() -> None:
     async with FakeProvider([script.reply()]) as fake:
         chunks = [chunk async for chunk in Agent("openai-responses", base_url=fake.base_url).send_stream("hi")]
     live = [run for chunk in chunks for run in chunk.tool_runs]
-    assert [run.status for run in live][:2] == ["writing", "writing"]
+    assert [run.status for run in live][:2] == ["started", "running"]
     assert all(first != second for first, second in itertools.pairwise(live))
     assert fold(chunks).tool_runs == (live[-1],)
-    assert live[-1].status == "done"
+    assert live[-1].status == "completed"
 
 
 @requirement("R105")
@@ -147,27 +149,27 @@ def test_call_with_late_final_id_is_one_record() -> None:
         ToolResult("call_1", "get", "get", "ok", False, False),
     ]
     (run,) = tool_runs(parts)
-    assert (run.id, run.call_id, run.status, run.snippet) == ("item", "call_1", "done", "ok")
+    assert (run.id, run.call_id, run.status, run.snippet) == ("item", "call_1", "completed", "ok")
 
 
 def test_id_reused_in_later_step_is_other_call() -> None:
-    event = ToolEvent("get", "start", {}, call_id="c")
+    event = ToolEvent("get", "started", {}, call_id="c", provider_stage="start")
     call = ToolCall("c", "get", "get", False, input={})
     result = ToolResult("c", "get", "get", "ok", False, False)
     runs = tool_runs([StepStart(0), event, call, result, StepStart(1), event, call])
-    assert [(run.key, run.status) for run in runs] == [((0, "c"), "done"), ((1, "c"), "running")]
+    assert [(run.key, run.status) for run in runs] == [((0, "c"), "completed"), ((1, "c"), "running")]
 
 
 def test_grounding_without_call_is_record_of_its_tool() -> None:
     found = {"webSearchQueries": ["q"], "groundingChunks": [{"web": {"uri": "https://a.example/", "title": "A"}}]}
     parts = [
         StepStart(0),
-        ToolEvent("google_search", "grounding", {"groundingMetadata": found}),
+        ToolEvent("web_search", "completed", {"groundingMetadata": found}, provider_stage="grounding"),
         Finish("stop", Usage()),
     ]
     (run,) = tool_runs(parts)
-    assert (run.call_id, run.queries, run.result_count, run.snippet) == ("google_search", ("q",), 1, "A")
-    assert run.status == "done"
+    assert (run.call_id, run.queries, run.result_count, run.snippet) == ("web_search", ("q",), 1, "A")
+    assert run.status == "completed"
 
 
 @pytest.mark.parametrize(
@@ -190,14 +192,12 @@ def test_field_of_function_result_names_no_server() -> None:
     assert (mine.server, hosted.server) == (None, "db1")
 
 
-def test_stages_are_bounded_and_include_result() -> None:
-    events = [
-        ToolEvent("agent", stage, {}, call_id="c") for _ in range(300) for stage in ("text-delta", "text-end", "source")
-    ]
+@requirement("R182")
+def test_each_stage_is_passed_once() -> None:
+    events = [ToolEvent("agent", stage, {}, call_id="c") for _ in range(3) for stage in ("started", "delta", "running")]
     (run,) = tool_runs([*events, ToolResult("c", "agent", "agent", "ok", False, False)])
-    assert len(run.stages) == MAX_STAGES + 1
-    assert run.stages[-1].name == "result"
-    assert "text-delta" not in {stage.name for stage in run.stages}
+    assert [stage.stage for stage in run.stages] == ["started", "running", "completed"]
+    assert [stage.event for stage in run.stages] == [{}, {}, None]
 
 
 def calls_seen(parts: list[StreamPart]) -> set[str]:
@@ -263,7 +263,7 @@ PARTS: st.SearchStrategy[StreamPart] = st.one_of(
     st.builds(ToolInputDelta, IDS, st.text(max_size=9)),
     st.builds(ToolInputEnd, IDS),
     st.builds(ToolCall, IDS, TOOLS, TOOLS, st.booleans(), input=VALUE),
-    st.builds(ToolEvent, TOOLS, st.sampled_from(["searching", "delta", "done"]), VALUE, call_id=st.none() | IDS),
+    st.builds(ToolEvent, TOOLS, st.sampled_from(sorted(STAGES)), VALUE, call_id=st.none() | IDS),
     st.builds(ToolResult, IDS, TOOLS, TOOLS, VALUE, st.booleans(), st.booleans(), preliminary=st.booleans()),
     st.builds(ToolApprovalRequest, IDS, IDS, TOOLS, VALUE),
     st.builds(File, IDS, st.just("a/b"), data=st.just(b"x"), call_id=st.none() | IDS),
@@ -288,10 +288,12 @@ def test_garbage_does_not_raise_and_every_change_is_reported(parts: list[StreamP
 
 @requirement("R105")
 def test_tool_events_are_found_by_class_across_providers() -> None:
-    events = [ToolEvent(tool, "done", {}) for tool in ("web_search", "google_search", "mcp", "get")]
+    names = {"web_search": "google_search", "mcp": "mcp", "get": None}
+    events = [ToolEvent(tool, "completed", {}, provider_tool=name) for tool, name in names.items()]
     folding = ChunkFold()
     result = fold(chunk for event in events for chunk in folding.feed(event))
-    assert [event.tool for event in result.events_of(WebSearch)] == ["web_search", "google_search"]
+    assert [event.tool for event in result.events_of(WebSearch)] == ["web_search"]
+    assert result.events_of("google_search") == result.events_of(WebSearch)
     assert result.events_of(WebSearch(max_uses=1)) == result.events_of(WebSearch)
     assert [event.tool for event in result.events_of("get")] == ["get"]
 
@@ -299,10 +301,10 @@ def test_tool_events_are_found_by_class_across_providers() -> None:
 @requirement("R105")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 async def test_every_recorded_event_belongs_to_known_tool(path: Path) -> None:
-    """A key that no class of tools claims would not be found by `events_of`."""
-    from sidestream.tools.server_side import TOOLS as CLASSES, event_keys
+    """A name that no class of tools has would not be found by `events_of`."""
+    from sidestream.tools.server_side import TOOLS as CLASSES
 
-    known = frozenset[str]().union(*(event_keys(tool) for tool in CLASSES.values())) | {"advisor"}
+    known = {*CLASSES, "advisor"}
     recording = Recording.load(path)
     for run in replay(recording, ReplayTransport(recording)):
         assert {part.tool async for part in run if isinstance(part, ToolEvent)} <= known

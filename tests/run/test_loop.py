@@ -146,8 +146,8 @@ async def test_subagent_parts_are_streamed_under_its_name() -> None:
         parts = await run_parts(agent_at(outside, tools=[child]))
         told = outside.requests[1].json["input"][0]["output"]
     events = [part for part in parts if isinstance(part, ToolEvent) and part.tool == "geographer"]
-    assert {"text-delta", "finish"} <= {event.stage for event in events}
-    assert "".join(event.event["delta"] for event in events if event.stage == "text-delta") == "Paris"
+    assert {"text-delta", "finish"} <= {event.provider_stage for event in events}
+    assert "".join(event.event["delta"] for event in events if event.provider_stage == "text-delta") == "Paris"
     assert told == "Paris"
     (file,) = [part for part in parts if isinstance(part, File)]
     assert (file.tool, file.call_id) == ("geographer", "call_1")

@@ -78,7 +78,7 @@ SHORTEST: list[tuple[StreamPart, dict[str, Any]]] = [
         ToolCall("c", "f", "f", True, {}),
         {"type": "tool-call", "id": "c", "name": "f", "tool": "f", "provider_executed": True, "input": {}},
     ),
-    (ToolEvent("f", "added", {}), {"type": "tool-event", "tool": "f", "stage": "added", "event": {}}),
+    (ToolEvent("f", "started", {}), {"type": "tool-event", "tool": "f", "stage": "started", "event": {}}),
     (
         ToolResult("c", "f", "f", None, False, True),
         {
@@ -114,8 +114,8 @@ OPTIONAL: dict[type, dict[str, Any]] = {
     ResponseMetadata: {"id": "r", "model": "m", "created": 1.5, "provider": "p"},
     TextEnd: {"annotations": ({"type": "x"},), "text": "final"},
     ReasoningEnd: {"signature": "s", "encrypted_content": "e", "text": "final"},
-    ToolCall: {"input_error": "e", "input_text": "{", "action": {"actions": []}},
-    ToolEvent: {"call_id": "c", "output_index": 2},
+    ToolCall: {"input_error": "e", "input_text": "{", "action": {"actions": []}, "provider_tool": "t"},
+    ToolEvent: {"call_id": "c", "output_index": 2, "provider_tool": "t", "provider_stage": "s"},
     ToolResult: {"preliminary": True},
     ToolApprovalRequest: {"server_label": "wiki", "is_external": True},
     Source: {

@@ -115,7 +115,7 @@ def _call_of(part: StreamPart) -> str | None:
 
 def _is_input(part: StreamPart) -> bool:
     """True for parts that say that the input is complete."""
-    is_code = isinstance(part, ToolEvent) and part.stage == "done" and "item" not in part.event
+    is_code = isinstance(part, ToolEvent) and part.provider_stage == "done" and "item" not in part.event
     return isinstance(part, ToolInputStart | ToolInputEnd | ToolCall) or (
         is_code and "output_content" not in part.event["type"]
     )
@@ -124,14 +124,16 @@ def _is_input(part: StreamPart) -> bool:
 def _words(part: StreamPart) -> str | None:
     match part:
         case ToolEvent():
-            if part.stage in _EXTRA_STAGES or part.stage == "delta":
+            if part.provider_stage in _EXTRA_STAGES or part.provider_stage == "delta":
                 return None
             kind = str(part.event["type"]).removeprefix("response.")
             item = part.event.get("item")
             if not isinstance(item, dict):
-                return f"event {part.stage} {kind}"
-            failed = " failed" if part.stage == "done" and item.get("status") in ("failed", "incomplete") else ""
-            return f"event {part.stage} {kind} {item['type']}{failed}"
+                return f"event {part.provider_stage} {kind}"
+            failed = (
+                " failed" if part.provider_stage == "done" and item.get("status") in ("failed", "incomplete") else ""
+            )
+            return f"event {part.provider_stage} {kind} {item['type']}{failed}"
         case ToolResult():
             return f"tool-result preliminary={part.preliminary} error={part.is_error}"
         case File():
@@ -144,7 +146,7 @@ def _words(part: StreamPart) -> str | None:
 
 def _code(part: ToolEvent) -> str:
     delta = part.event.get("delta")
-    return delta if part.stage == "delta" and isinstance(delta, str) else ""
+    return delta if part.provider_stage == "delta" and isinstance(delta, str) else ""
 
 
 def _source(part: Source) -> dict[str, Any]:

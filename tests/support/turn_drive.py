@@ -87,7 +87,7 @@ def step_finish(step: int, reason: FinishReason = "stop", **outcome: Any) -> Ste
 
 def forwarded(call_id: str, part: StreamPart, agent: str = "f") -> ToolEvent:
     """A part of an agent that runs as a tool, as the run of its caller forwards it."""
-    return ToolEvent(agent, part.type, loads(part.to_json()), call_id=call_id)
+    return ToolEvent(agent, "delta", loads(part.to_json()), call_id=call_id, provider_stage=part.type)
 
 
 def without_start(parts: Iterable[StreamPart]) -> list[StreamPart]:

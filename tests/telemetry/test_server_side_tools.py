@@ -30,12 +30,12 @@ HOSTED: dict[str, tuple[str, Any, str]] = {
         "code_interpreter",
     ),
     "anthropic-search": ("anthropic", MessagesScript().web_search("Paris").text("Sunny."), "web_search"),
-    "anthropic-bash": ("anthropic", MessagesScript().bash("ls").text("Done."), "bash_code_execution"),
-    "google-code": ("google", GeminiScript().code("1+1", "2").text("2"), "code_execution"),
+    "anthropic-bash": ("anthropic", MessagesScript().bash("ls").text("Done."), "code_interpreter"),
+    "google-code": ("google", GeminiScript().code("1+1", "2").text("2"), "code_interpreter"),
     "google-interactions-search": (
         "google-interactions",
         InteractionScript().hosted("google_search", {"queries": ["Paris"]}, {"found": 1}).text("Sunny."),
-        "google_search",
+        "web_search",
     ),
 }
 
@@ -54,7 +54,7 @@ async def test_provider_tool_is_span_below_its_request(collected: Collected, pro
     assert attributes(span)["gen_ai.tool.type"] == "extension"
     assert attributes(span)["gen_ai.tool.name"] == tool
     assert attributes(span)["sidestream.tool.provider_executed"] is True
-    assert attributes(span)["sidestream.tool.status"] == "done"
+    assert attributes(span)["sidestream.tool.status"] == "completed"
     assert attributes(span)["gen_ai.tool.call.id"]
     assert not {"gen_ai.tool.call.arguments", "gen_ai.tool.call.result"} & attributes(span).keys()
     (point,) = collected.points("gen_ai.execute_tool.duration")

@@ -100,7 +100,7 @@ async def test_builder_supplies_events_and_files_of_hosted_tools() -> None:
     model = ScriptedModel([script], files={"file_1": pixel_png()})
     result = await Agent(model).send("plot")
     assert [file.data for file in result.files] == [pixel_png()]
-    assert "code_execution" in {event.tool for event in result.tool_events}
+    assert "code_interpreter" in {event.tool for event in result.tool_events}
 
 
 async def test_missing_file_is_reported_as_lost() -> None:
@@ -201,7 +201,7 @@ async def test_message_is_reply_with_parts_and_metadata() -> None:
 async def test_stream_parts_are_sent_verbatim() -> None:
     items = [
         ToolCall("ws1", "web_search", "web_search", True, input={"query": "q"}),
-        ToolEvent("web_search", "searching", {"any": 1}, call_id="ws1"),
+        ToolEvent("web_search", "running", {"any": 1}, call_id="ws1"),
         ToolResult("ws1", "web_search", "web_search", {"hits": 2}, False, True),
         Source("s1", "url", url="https://example.com"),
         Custom("mine", {"x": 1}),

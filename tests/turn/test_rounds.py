@@ -88,7 +88,7 @@ def test_tool_progress_is_emitted_without_state_change():
     drive = Drive(PLAIN)
     drive.calls(call("a"))
     drive.tool_started("a")
-    progress = ToolEvent("f", "progress", {"type": "progress", "half": True}, call_id="a")
+    progress = ToolEvent("f", "delta", {"type": "progress", "half": True}, call_id="a", provider_stage="progress")
     preview = result("a", value="half", preliminary=True)
     assert drive.tool_reported([progress, preview]) == [progress, preview]
     assert drive.state.calls == (call("a"),)
@@ -513,11 +513,17 @@ def test_agent_sources_count_for_run_at_any_depth(part, source, depth):
         forwarded("a", Source("s_1", "document", file_id="file_1")),
         forwarded("a", search("code_interpreter")),
         forwarded("a", result("x")),
-        ToolEvent("f", "source", {"type": "text-delta", "id": "t", "delta": "x"}, call_id="a"),
-        ToolEvent("f", "source", {"type": "source", "id": 3}, call_id="a"),
-        ToolEvent("f", "finish", "no part", call_id="a"),
-        ToolEvent("f", "progress", {"type": "finish", "reason": "stop", "usage": {"input": {"total": 9}}}, call_id="a"),
-        forwarded("a", ToolEvent("x", "progress", {"type": "progress"})),
+        ToolEvent("f", "delta", {"type": "text-delta", "id": "t", "delta": "x"}, call_id="a", provider_stage="source"),
+        ToolEvent("f", "delta", {"type": "source", "id": 3}, call_id="a", provider_stage="source"),
+        ToolEvent("f", "delta", "no part", call_id="a", provider_stage="finish"),
+        ToolEvent(
+            "f",
+            "delta",
+            {"type": "finish", "reason": "stop", "usage": {"input": {"total": 9}}},
+            call_id="a",
+            provider_stage="progress",
+        ),
+        forwarded("a", ToolEvent("x", "delta", {"type": "progress"}, provider_stage="progress")),
     ],
 )
 def test_other_tool_events_are_emitted_without_state_change(event):

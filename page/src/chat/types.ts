@@ -45,16 +45,16 @@ export interface StepData {
 
 export interface ToolData {
   call: string;
-  /** Key of the tool, independent of the name that the model uses. */
+  /** Portable name of the tool, the same for every provider. */
   tool: string;
   name?: string;
   /** Label of the call, the same as in the terminal. */
   label?: string;
   /** Provider that runs it, or `here`. */
   where?: string;
-  status?: "writing" | "running" | "waiting" | "done" | "failed" | "unfinished";
+  status?: "started" | "running" | "waiting" | "completed" | "failed" | "unfinished";
   step?: number;
-  stage?: string;
+  stage?: "started" | "running" | "completed" | "failed";
   queries?: string[];
   /** Number of pages, passages or tools found. */
   pages?: number;

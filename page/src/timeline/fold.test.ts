@@ -134,7 +134,7 @@ const record = (seq: number, parts: Json[]): RunRecord => ({ seq, time: 100 + se
 describe("odd logs", () => {
   it("nests a subagent's run below its call", () => {
     const forwarded = (inner: { [key: string]: Json }) =>
-      part("tool-event", { tool: "ask", call_id: "c", stage: inner.type!, event: inner });
+      part("tool-event", { tool: "ask", call_id: "c", stage: "delta", provider_stage: inner.type!, event: inner });
     const timeline = fold([
       record(1, [part("stream-start", { warnings: [] }), part("step-start", { step: 0 })]),
       record(2, [part("tool-call", { id: "c", name: "ask", provider_executed: false })]),

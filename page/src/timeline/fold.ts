@@ -365,7 +365,7 @@ class Folding {
     },
     "tool-event"(level, part, type) {
       const call = this.call(level, part);
-      const stage = text(part.stage);
+      const stage = text(part.provider_stage ?? part.stage);
       const event = object(part.event);
       // A subagent's part: nest its run below the call.
       if (event.type === stage && stage in PARTS) {
@@ -376,7 +376,7 @@ class Folding {
         return;
       }
       if (!part.call_id) call.isHosted = true;
-      this.add(this.stage(level, call, stage), type, part, part.event);
+      this.add(this.stage(level, call, text(part.stage)), type, part, part.event);
     },
     "tool-result"(level, part, type) {
       const row = this.call(level, part);

@@ -9,7 +9,7 @@ function title(state: string, data: Partial<ToolData>, isLive = false): string {
 
 test("uses the server's label as the card title", () => {
   expect(title("input-available", { label: "Searching “rain”…", status: "running" }, true)).toBe("Searching “rain”…");
-  expect(title("output-available", { label: "Searched “rain” · 2 pages", status: "done" })).toBe(
+  expect(title("output-available", { label: "Searched “rain” · 2 pages", status: "completed" })).toBe(
     "Searched “rain” · 2 pages",
   );
   expect(title("output-available", {})).toBe("researcher");
@@ -25,7 +25,7 @@ test("marks calls of an interrupted run as not finished", () => {
 
 test("shows the steps and cost of a finished subagent", () => {
   const label = "researcher answered";
-  const said = (agent: ToolData["agent"]) => title("output-available", { label, status: "done", agent });
+  const said = (agent: ToolData["agent"]) => title("output-available", { label, status: "completed", agent });
   expect(said({ steps: 4, cost: 0.02 })).toBe("researcher answered · 4 steps · $0.02");
   expect(said({ steps: 1 })).toBe("researcher answered · 1 step · price unknown");
 });

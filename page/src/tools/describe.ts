@@ -43,7 +43,8 @@ function stateOf(part: ToolPart, data: ToolData | null, isLive: boolean): CallSt
       if (part.preliminary) return isLive ? "running" : "unfinished";
       return "done";
     default:
-      if (data?.status === "done" || data?.status === "failed") return data.status;
+      if (data?.status === "completed") return "done";
+      if (data?.status === "failed") return "failed";
       // A restarted subagent leaves the calls of its earlier attempt unfinished.
       if (data?.status === "unfinished") return "unfinished";
       return isLive ? "running" : "unfinished";
@@ -73,15 +74,11 @@ export function isRequestOnly({ part }: Call): boolean {
 const KINDS: Record<string, Kind> = {
   web_search: { icon: "search", body: "search" },
   x_search: { icon: "search", body: "search" },
-  google_search: { icon: "search", body: "search" },
-  maps: { icon: "globe", body: "search" },
+  google_maps: { icon: "globe", body: "search" },
   web_fetch: { icon: "page", body: "search" },
-  url_context: { icon: "page", body: "search" },
   file_search: { icon: "files", body: "search" },
   code_interpreter: { icon: "code", body: "code" },
-  code_execution: { icon: "code", body: "code" },
   programmatic_tool_calling: { icon: "code", body: "code" },
-  text_editor_code_execution: { icon: "code", body: "code" },
   bash_code_execution: { icon: "shell", body: "shell" },
   shell: { icon: "shell", body: "shell" },
   local_shell: { icon: "shell", body: "shell" },
@@ -99,7 +96,9 @@ const FUNCTION: Kind = { icon: "wrench", body: "function" };
 export function kindOf(call: Call): Kind {
   if (call.data?.agent) return AGENT;
   if (call.data?.server) return call.name === "mcp_list_tools" ? KINDS.mcp_list_tools! : KINDS.mcp!;
-  return KINDS[call.tool] ?? KINDS[call.name] ?? FUNCTION;
+  // A provider may have several tools for one portable one, such as a shell beside its code interpreter.
+  const own = call.part.providerExecuted ? KINDS[call.name] : undefined;
+  return own ?? KINDS[call.tool] ?? KINDS[call.name] ?? FUNCTION;
 }
 
 /** Return the title of a card: the server's label, and the page's additions. */
@@ -109,7 +108,7 @@ export function titleOf({ data, name, state }: Call): string {
     return `${label} · ${words.steps(data.agent.steps ?? 0)} · ${words.cost(data.agent.cost)}`;
   }
   // An interrupted run does not report its calls as unfinished.
-  const isLeft = state === "unfinished" && (data?.status === "writing" || data?.status === "running");
+  const isLeft = state === "unfinished" && (data?.status === "started" || data?.status === "running");
   return isLeft ? words.notFinished(label) : label;
 }
 

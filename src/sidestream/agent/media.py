@@ -72,7 +72,7 @@ async def media_chunks(run: Run[Any], plan: MediaPlan) -> AsyncGenerator[MediaRe
                 case parts.ToolResult() | parts.Error():
                     seen.append(part)
                 case parts.ToolEvent():
-                    yield MediaResult(metadata={part.tool: [part.event]})
+                    yield MediaResult(metadata={part.key: [part.event]})
                 case parts.Finish():
                     yield _ending(run, plan, seen, part)
                 case _:

@@ -250,7 +250,7 @@ def _file(f: MessageFold, part: File) -> None:
 
 def _event(f: MessageFold, part: ToolEvent) -> None:
     if f.policy == "full":
-        _log(f.state.events.setdefault(part.tool, []), part)
+        _log(f.state.events.setdefault(part.key, []), part)
     if f.state.is_between:  # Skip hosted tools, which may send thousands.
         _bring(f, part)
 
@@ -346,7 +346,7 @@ def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:
 
 def _log(events: list[Any], part: ToolEvent) -> None:
     """Append an event, joining consecutive deltas of one call."""
-    joined = joined_event(events[-1], part.event) if events and part.stage == "delta" else None
+    joined = joined_event(events[-1], part.event) if events and part.provider_stage == "delta" else None
     if joined is not None:
         events[-1] = joined
     else:

@@ -21,11 +21,11 @@ KEY = "_provenance"
 PAGE = "web_fetch"
 """Key of the tool whose results are pages. Their links count on the page's own host only."""
 
-_OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context", "computer_use", "mcp"})
+_OPEN_WEB = frozenset({"web_search", "web_fetch", "computer_use", "mcp"})
 """Hosted tools whose results are untrusted."""
 _SCREENS = frozenset({"computer_use"})
 """Tools that show a screen, whose content is untrusted even if the client runs them."""
-_SEARCHES = frozenset({"web_search", "google_search", "file_search"})
+_SEARCHES = frozenset({"web_search", "file_search"})
 """Hosted tools whose hits may be fetched."""
 _FORWARDED = frozenset({"tool-result", "source", "tool-event"})
 
@@ -147,7 +147,7 @@ def brought_by(part: StreamPart, *, is_between: bool, given: Iterable[str] = ())
             is_providers = not is_between and "sidestream" not in (part.provider_metadata or {})
             is_found = is_providers and plain_url(part.url) not in set(map(plain_url, given))
             return Provenance((part.url,), (part.url,) if is_found else ())
-        case ToolEvent() if is_between and part.stage in _FORWARDED:
+        case ToolEvent() if is_between and part.provider_stage in _FORWARDED:
             inner = forwarded_part(part)
             # Pages are in the messages of the subagent that fetched them.
             return NOTHING if inner is None else replace(brought_by(inner, is_between=True), pages=())
@@ -163,7 +163,7 @@ def _hosted_urls(part: ToolResult, given: Iterable[str]) -> list[str]:
 def forwarded_part(event: ToolEvent) -> StreamPart | None:
     """Return the part that a subagent's event forwards, or None for other events."""
     data = as_object(event.event)
-    if data.get("type") != event.stage:
+    if data.get("type") != event.provider_stage:
         return None
     try:
         part: StreamPart = convert(data, StreamPart)

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from sidestream.jsontext import Json, JsonObject, as_list, as_object
 from sidestream.results.tool_code import CodeExtractor, code_in
-from sidestream.stream.parts import ToolCall
-from sidestream.tools.stages import Stage, StagesOf
+from sidestream.stream.parts import Stage, ToolCall
+from sidestream.tools.stages import StageEvent, StagesOf
 
 ItemFields = Callable[[JsonObject, JsonObject], JsonObject]
 """Returns the fields of an item, given the input and result of its call."""
@@ -108,6 +108,9 @@ ROWS: dict[str, StageRow] = {
 }
 """Key of a tool → its events. A tool without a row has none, since no provider reports its calls."""
 
+_WORDS: dict[str, Stage] = {"in_progress": "started", "completed": "completed", "failed": "failed"}
+"""Stages, by the last word of a lifecycle event's type. All other words are those of a running tool."""
+
 _CODE_FIELDS = {"code_interpreter": ("code",), "shell": ("commands",), "apply_patch": ("diff",)}
 
 
@@ -134,13 +137,13 @@ class ResponsesStages:
         """Number of the call's items."""
         return 1 if self._row.output is None else 2
 
-    def begun(self) -> list[Stage]:
+    def begun(self) -> list[StageEvent]:
         """Return the added item, in progress."""
         item = {"id": self._id, "type": self._row.item, "status": "in_progress", **self._row.opening}
         stages = [] if self._row.working is None else [self._stage("in_progress")]
-        return [self._item("added", item), *stages]
+        return [self._item("started", "added", item), *stages]
 
-    def delta(self, text: str) -> list[Stage]:
+    def delta(self, text: str) -> list[StageEvent]:
         """Return the code as the model writes it."""
         if self._extractor is None:
             return []
@@ -148,7 +151,7 @@ class ResponsesStages:
         code = self._extractor.feed(text)
         return [*(self._opening() if code and is_first else []), *self._code("delta", code)] if code else []
 
-    def called(self, call: ToolCall) -> list[Stage]:
+    def called(self, call: ToolCall) -> list[StageEvent]:
         """Return the complete code, and the finished item of a request."""
         done = [self._done(call, {}, "completed")] if self._row.is_request and call.input_error is None else []
         extractor = self._extractor
@@ -159,19 +162,19 @@ class ResponsesStages:
         rest = extractor.remainder(code)
         return [*opening, *(self._code("delta", rest) if rest else []), *self._code("done", code), *done]
 
-    def running(self) -> list[Stage]:
+    def running(self) -> list[StageEvent]:
         """Return the events of a running tool."""
         working = [] if self._row.working is None else [self._stage(self._row.working)]
         return [*working, *self._output_added()]
 
-    def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[Stage]:
+    def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[StageEvent]:
         """Return the completed or failed event, and the finished item."""
         row, got = self._row, as_object(result)
         status = "failed" if is_error else "completed"
         error: JsonObject = {"error": got} if is_error and "error" in got else {}
         if row.output is not None:
             fields = {"status": status, **row.output[1](as_object(call.input), got), **error}
-            return [*self._output_added(), self._output("done", fields)]
+            return [*self._output_added(), self._output("failed" if is_error else "completed", "done", fields)]
         working = [] if row.working is None else [self._stage(status)]
         return [*working, *([] if row.is_request else [self._done(call, got, status, **error)])]
 
@@ -190,38 +193,39 @@ class ResponsesStages:
             return {"item_id": f"{self._id}_output", "output_index": self._place + 1} | event
         return {"item_id": self._id, "output_index": self._place} | event
 
-    def _opening(self) -> list[Stage]:
+    def _opening(self) -> list[StageEvent]:
         """Announce a shell command before its text."""
         return self._code("added", "") if self._row.item == "shell_call" else []
 
-    def _code(self, stage: str, text: str) -> list[Stage]:
+    def _code(self, stage: str, text: str) -> list[StageEvent]:
         assert self._row.code is not None
         prefix, field = self._row.code
         more = {"command_index": 0} if self._row.item == "shell_call" else {}
         name = "delta" if stage == "delta" else field
-        return [(stage, self.placed({"type": f"response.{prefix}.{stage}", **more, name: text}))]
+        return [("delta", stage, self.placed({"type": f"response.{prefix}.{stage}", **more, name: text}))]
 
-    def _stage(self, stage: str) -> Stage:
-        return stage, self.placed({"type": f"response.{self._row.item}.{stage}"})
+    def _stage(self, stage: str) -> StageEvent:
+        return _WORDS.get(stage, "running"), stage, self.placed({"type": f"response.{self._row.item}.{stage}"})
 
-    def _done(self, call: ToolCall, result: JsonObject, status: str, **more: Json) -> Stage:
+    def _done(self, call: ToolCall, result: JsonObject, status: str, **more: Json) -> StageEvent:
         fields = self._row.fields(as_object(call.input), result)
-        return self._item("done", {"id": self._id, "type": self._row.item, "status": status, **fields, **more})
+        ends: Stage = "running" if self._row.is_request else "failed" if status == "failed" else "completed"
+        return self._item(ends, "done", {"id": self._id, "type": self._row.item, "status": status, **fields, **more})
 
-    def _output_added(self) -> list[Stage]:
+    def _output_added(self) -> list[StageEvent]:
         """Return the added output item, once."""
         if self._row.output is None or self._has_output:
             return []
         self._has_output = True
-        return [self._output("added", {"status": "in_progress"})]
+        return [self._output("running", "added", {"status": "in_progress"})]
 
-    def _output(self, stage: str, fields: JsonObject) -> Stage:
+    def _output(self, stage: Stage, word: str, fields: JsonObject) -> StageEvent:
         assert self._row.output is not None
         item = {"id": f"{self._id}_output", "type": self._row.output[0], "call_id": self._id, **fields}
-        return stage, {"type": f"response.output_item.{stage}", "output_index": self._place + 1, "item": item}
+        return stage, word, {"type": f"response.output_item.{word}", "output_index": self._place + 1, "item": item}
 
-    def _item(self, stage: str, item: JsonObject) -> Stage:
-        return stage, {"type": f"response.output_item.{stage}", "output_index": self._place, "item": item}
+    def _item(self, stage: Stage, word: str, item: JsonObject) -> StageEvent:
+        return stage, word, {"type": f"response.output_item.{word}", "output_index": self._place, "item": item}
 
 
 class Unstaged:
@@ -232,19 +236,19 @@ class Unstaged:
     def __init__(self, call_id: str, place: int) -> None:
         self._place = {"item_id": call_id, "output_index": place}
 
-    def begun(self) -> list[Stage]:
+    def begun(self) -> list[StageEvent]:
         return []
 
-    def delta(self, text: str) -> list[Stage]:
+    def delta(self, text: str) -> list[StageEvent]:
         return []
 
-    def called(self, call: ToolCall) -> list[Stage]:
+    def called(self, call: ToolCall) -> list[StageEvent]:
         return []
 
-    def running(self) -> list[Stage]:
+    def running(self) -> list[StageEvent]:
         return []
 
-    def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[Stage]:
+    def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[StageEvent]:
         return []
 
     def is_repeated(self, event: JsonObject) -> bool:

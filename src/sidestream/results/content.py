@@ -28,14 +28,11 @@ from sidestream.text.reprs import ShortRepr
 from sidestream.tools import server_side
 
 if TYPE_CHECKING:
-    from sidestream.results.tool_runs import ToolRun
+    from sidestream.results.tool_runs import ToolRun, ToolStage
+    from sidestream.results.tool_text import ToolText
 
-_SEARCHES = (
-    server_side.event_keys(server_side.WebSearch)
-    | server_side.event_keys(server_side.WebFetch)
-    | server_side.event_keys(server_side.FileSearch)
-)
-_RUNS_CODE = server_side.event_keys(server_side.CodeInterpreter) | server_side.event_keys(server_side.Shell)
+_SEARCHES = frozenset({"web_search", "web_fetch", "file_search"})
+_RUNS_CODE = frozenset({"code_interpreter", "shell"})
 
 
 class Link(ShortRepr, Struct, frozen=True, kw_only=True):
@@ -61,6 +58,11 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
     """New messages only, the user's own first."""
     tool_runs: "tuple[ToolRun, ...]" = ()
     """One record per tool call, hosted or not; in a chunk, only changed records."""
+    tool_events: "tuple[ToolStage, ...]" = ()
+    """Changes of stage of all tool calls. On every provider, each call is `started`, `running`, then `completed` or
+    `failed`, once each."""
+    tool_text: "tuple[ToolText, ...]" = ()
+    """Inputs, code and logs of tool calls; in a chunk, what has just been written."""
     parts: tuple[StreamPart, ...] = ()
     """All parts except deltas, which `output`, `thinking` and `code` join. Chunks also have deltas of tool input."""
 
@@ -92,17 +94,17 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
         return [part for part in self.parts if isinstance(part, Raw)]
 
     @property
-    def tool_events(self) -> list[ToolEvent]:
-        """All events of all tools, regardless of the metadata policy."""
+    def raw_tool_events(self) -> list[ToolEvent]:
+        """All events of all tools with the provider's JSON, regardless of the metadata policy."""
         return [part for part in self.parts if isinstance(part, ToolEvent)]
 
     def events_of(self, tool: type[server_side.ServerSideTool] | server_side.ServerSideTool | str) -> list[ToolEvent]:
-        """Return the events of a tool, given its class (e.g. `WebSearch`), an instance or a name.
+        """Return the raw events of a tool, given its class (e.g. `WebSearch`), an instance or a name.
 
-        Events are found under any key that a provider uses for the tool.
+        The name is the portable one or the provider's.
         """
-        keys = server_side.event_keys(tool)
-        return [event for event in self.tool_events if event.tool in keys]
+        key = tool if isinstance(tool, str) else tool.key
+        return [event for event in self.raw_tool_events if key in (event.tool, event.provider_tool)]
 
     @property
     def files(self) -> list[File]:

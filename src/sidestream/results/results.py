@@ -18,13 +18,14 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import file_ids, with_file_references
 from sidestream.output import OutputType
 from sidestream.results.content import Content, Link, links_of
+from sidestream.results.tool_text import ToolTextFold
 from sidestream.stream import parts
 from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.state import RunState, TurnState
 
 if TYPE_CHECKING:
     from sidestream.results.citations import CitationStyle, CitedText
-    from sidestream.results.tool_runs import ToolFolds, ToolRun
+    from sidestream.results.tool_runs import ToolFolds, ToolRun, ToolStage
 
 T = TypeVar("T")
 
@@ -213,11 +214,15 @@ class ChunkFold:
     def event(self, event: parts.ToolEvent, delta: parts.ToolInputDelta | None = None) -> ChatResult[str]:
         """Return the chunk of a tool's event, with the input delta that most events of a hosted tool bring."""
         tools = self.tools()
+        runs = () if tools.runs.is_silent(event) else self.runs_changed_by(event)
+        code = "" if delta is None else tools.code.delta(delta)
         return ChatResult(
-            metadata={event.tool: [event.event]},
+            metadata={event.key: [event.event]},
             parts=(event,) if delta is None else (event, delta),
-            code="" if delta is None else tools.code.delta(delta),
-            tool_runs=() if tools.runs.is_silent(event) else self.runs_changed_by(event),
+            code=code,
+            tool_runs=runs,
+            tool_events=tools.runs.taken() if runs else (),
+            tool_text=tools.logs(event) if delta is None else tools.written(delta, code),
         )
 
     def _first(self, delta: str) -> str:
@@ -249,18 +254,23 @@ class ChunkFold:
                 known = without_none(facts)
                 return ChatResult(metadata=known, id=part.id, parts=(part,))
             case parts.Custom():
-                return ChatResult(metadata=self._drafted(part), parts=(part,), tool_runs=self.runs_changed_by(part))
+                runs, events = self._tool_changes(part)
+                drafted = self._drafted(part)
+                return ChatResult(metadata=drafted, parts=(part,), tool_runs=runs, tool_events=events)
             case parts.StepStart():
                 self._is_flowing = False
                 self._step = part.step
-                return ChatResult(parts=(part,), tool_runs=self.runs_changed_by(part))
+                runs, events = self._tool_changes(part)
+                return ChatResult(parts=(part,), tool_runs=runs, tool_events=events)
             case parts.Finish():
+                runs, events = self._tool_changes(part)
                 return ChatResult(
                     metadata=dict(part.metadata),
                     usage=part.usage,
                     finish_reason=part.reason,
                     parts=(part,),
-                    tool_runs=self.runs_changed_by(part),
+                    tool_runs=runs,
+                    tool_events=events,
                 )
             case parts.File() | parts.Source() | parts.ToolCall() | parts.ToolResult() if links := links_of(part):
                 return replace(self._tool_chunk(part, {}), new_links=self._new(links))
@@ -285,10 +295,20 @@ class ChunkFold:
 
     def _tool_chunk(self, part: parts.StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
         if type(part) not in _OF_TOOLS:
-            ended = self.runs_changed_by(part) if type(part) in _ENDING else ()
-            return ChatResult(metadata=metadata, parts=(part,), tool_runs=ended)
+            runs, events = self._tool_changes(part) if type(part) in _ENDING else ((), ())
+            return ChatResult(metadata=metadata, parts=(part,), tool_runs=runs, tool_events=events)
+        runs, events = self._tool_changes(part)
+        tools = self.tools()
+        code = tools.code.feed(part)
+        text = tools.of_code(part.id, code) if code and type(part) is parts.ToolCall else ()
+        return ChatResult(
+            metadata=metadata, parts=(part,), code=code, tool_runs=runs, tool_events=events, tool_text=text
+        )
+
+    def _tool_changes(self, part: parts.StreamPart) -> "tuple[tuple[ToolRun, ...], tuple[ToolStage, ...]]":
+        """Return the tool runs that a part changes, and the stages that they pass."""
         runs = self.runs_changed_by(part)
-        return ChatResult(metadata=metadata, parts=(part,), code=self.tools().code.feed(part), tool_runs=runs)
+        return runs, self.tools().runs.taken() if runs else ()
 
     def runs_changed_by(self, part: parts.StreamPart) -> "tuple[ToolRun, ...]":
         """Return the tool runs that a part changes."""
@@ -319,7 +339,9 @@ def _thinking_chunk(f: ChunkFold, part: parts.ReasoningDelta) -> ChatResult[str]
 
 
 def _input_chunk(f: ChunkFold, part: parts.ToolInputDelta) -> ChatResult[str]:
-    return ChatResult(parts=(part,), code=f.tools().code.delta(part))
+    tools = f.tools()
+    code = tools.code.delta(part)
+    return ChatResult(parts=(part,), code=code, tool_text=tools.written(part, code))
 
 
 _DELTAS: dict[type, Callable[[ChunkFold, Any], ChatResult[str]]] = {
@@ -360,6 +382,8 @@ class ResultFold:
         self._messages: list[ChatMessage] = []
         self._parts: list[parts.StreamPart] = []
         self._code: list[str] = []
+        self._tool_events: list[ToolStage] = []
+        self._tool_text = ToolTextFold()
         self._tool_runs: dict[tuple[int, str], ToolRun] = {}
         self._keys: dict[str, tuple[int, str]] = {}
         """Keys of the newest tool runs, by call id."""
@@ -379,23 +403,33 @@ class ResultFold:
         self._messages.extend(chunk.messages)
         if chunk.parts:
             for part in chunk.parts:
-                if type(part) is not parts.ToolInputDelta:  # The call has the whole input.
-                    self._parts.append(part)
-                if type(part) is parts.File:
-                    self._late(part)
-                elif type(part) is parts.StepStart:
+                kind = type(part)
+                if kind is parts.ToolInputDelta:
+                    continue  # The call has the whole input.
+                self._parts.append(part)
+                if kind is parts.File:
+                    self._late(cast(parts.File, part))
+                elif kind is parts.StepStart:
                     self._steps.append(len(self._output))
-            self._code.append(chunk.code)
-            for run in chunk.tool_runs:
-                self._tool_runs[run.key] = run
-                self._keys[run.call_id] = run.key
+            if chunk.tool_text:
+                self._code.append(chunk.code)
+                self._tool_text.feed(chunk.tool_text)
+            if chunk.tool_runs:
+                self._tool_events += chunk.tool_events
+                for run in chunk.tool_runs:
+                    key = run.step, run.id
+                    self._tool_runs[key] = run
+                    self._keys[run.call_id] = key
         if chunk.metadata:
             _merge(self._metadata, chunk.metadata)
             if "thinking" in chunk.metadata:
                 self._thinking_metadata.append(str(chunk.metadata["thinking"]))
-        self._usage = chunk.usage or self._usage
-        self._reason = chunk.finish_reason or self._reason
-        self._id = chunk.id or self._id
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        if chunk.finish_reason is not None:
+            self._reason = chunk.finish_reason
+        if chunk.id is not None:
+            self._id = chunk.id
 
     def _late(self, file: parts.File) -> None:
         """Add a file downloaded after its call ended to the tool run, which no later chunk contains."""
@@ -422,6 +456,8 @@ class ResultFold:
             parts=tuple(self._parts),
             code="".join(self._code),
             tool_runs=tuple(self._tool_runs.values()),
+            tool_events=tuple(self._tool_events),
+            tool_text=self._tool_text.result(),
         )
 
     def _corrected(self) -> str:

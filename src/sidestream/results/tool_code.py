@@ -12,7 +12,7 @@ ANY_FIELD = ("code", "command", "diff")
 """Fields that may hold code if the tool is unknown."""
 
 CODE_FIELDS: dict[str, tuple[str, ...]] = {
-    "code_interpreter": ("code",),
+    "code_interpreter": ("code", "command", "file_text", "new_str"),
     "code_execution": ("code",),
     "bash_code_execution": ("command",),
     "text_editor_code_execution": ("file_text", "new_str"),
@@ -21,7 +21,7 @@ CODE_FIELDS: dict[str, tuple[str, ...]] = {
     "local_shell": ("command",),
     "apply_patch": ("diff",),
 }
-"""Tool → input fields that hold code, in order of preference."""
+"""Tool, or a provider's name of it → input fields that hold code, in order of preference."""
 
 OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text", "outputs")
 """The fields of a result that hold what code printed."""
@@ -136,6 +136,10 @@ class CodeFold:
             case _:
                 pass
         return ""
+
+    def is_code(self, call_id: str) -> bool:
+        """Return whether a streaming input holds code."""
+        return call_id in self._extractors
 
     def delta(self, part: ToolInputDelta) -> str:
         """Return the code that a delta adds."""

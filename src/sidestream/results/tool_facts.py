@@ -102,8 +102,8 @@ def failure_in(event: Any) -> str | None:
     return error_in(item) if item.get("error") or item.get("status") in ("failed", "incomplete") else None
 
 
-def begins_call(stage: str, event: Any) -> bool:
-    """Return whether the event begins a call, as opposed to a result that has the same kind of event."""
+def begins_call(stage: str | None, event: Any) -> bool:
+    """Return whether an event with the provider's stage begins a call, as opposed to a result of the same kind."""
     if not _CALLS.isdisjoint(as_object(event)):
         return True
     return stage in ("start", "added") and not str(_item_in(event).get("type")).endswith(("_output", "_result"))

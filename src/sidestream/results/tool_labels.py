@@ -40,12 +40,12 @@ def tool_label(run: ToolRun, *, is_agent: bool = False, is_allowed: bool = False
 
 def is_code(run: ToolRun) -> bool:
     """Whether the tool's input is code."""
-    return LABELS.get(run.tool) in (_code, _shell, _patch)
+    return _label_of(run) in (_code, _shell, _patch)
 
 
 def language_of(run: ToolRun) -> str:
     """Return the language of its code, as named by syntax highlighters."""
-    label = LABELS.get(run.tool)
+    label = _label_of(run)
     return "bash" if label is _shell else "diff" if label is _patch else "python"
 
 
@@ -71,7 +71,12 @@ def _quoted(text: str) -> str:
 def _kind(run: ToolRun) -> Label:
     if run.server is not None or run.tool == "mcp":
         return _mcp_list if _is_list(run) else _mcp
-    return LABELS.get(run.tool) or LABELS.get(run.name) or _own
+    return _label_of(run) or LABELS.get(run.name) or _own
+
+
+def _label_of(run: ToolRun) -> Label | None:
+    """Return the label of the provider's own tool, else that of the portable one."""
+    return LABELS.get(run.provider_tool or run.tool) or LABELS.get(run.tool)
 
 
 def _is_list(run: ToolRun) -> bool:
@@ -80,7 +85,7 @@ def _is_list(run: ToolRun) -> bool:
 
 
 def _is_running(run: ToolRun) -> bool:
-    return run.status not in ("done", "failed")
+    return run.status not in ("completed", "failed")
 
 
 def _input(run: ToolRun) -> dict[str, Any]:
@@ -148,7 +153,7 @@ def _code(run: ToolRun) -> str:
     if run.status == "failed":
         return f"Raised {_last_line(run.error) or 'an error'}"
     if _is_running(run):
-        return WRITING_CODE if run.status == "writing" else "Running…"
+        return WRITING_CODE if run.status == "started" else "Running…"
     return "Ran Python"
 
 
@@ -165,7 +170,7 @@ def _shell(run: ToolRun) -> str:
 def _image(run: ToolRun) -> str:
     if run.status in ("failed", "unfinished"):
         return "Preview only: not finished"
-    if run.status == "done":
+    if run.status == "completed":
         return "Made an image"
     return f"Preview {run.previews}" if run.previews else "Making an image…"
 
@@ -257,15 +262,11 @@ def _answered_error(run: ToolRun) -> str:
 LABELS: dict[str, Label] = {
     "web_search": _search,
     "x_search": _search,
-    "google_search": _search,
-    "maps": _search,
+    "google_maps": _search,
     "web_fetch": _fetch,
-    "url_context": _fetch,
     "file_search": _file_search,
     "code_interpreter": _code,
-    "code_execution": _code,
     "programmatic_tool_calling": _code,
-    "text_editor_code_execution": _code,
     "bash_code_execution": _shell,
     "shell": _shell,
     "local_shell": _shell,

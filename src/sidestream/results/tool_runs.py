@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.results import tool_facts
 from sidestream.results.tool_code import CODE_FIELDS, CodeFold, code_in
+from sidestream.results.tool_text import ToolText, logs_in
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -24,6 +25,7 @@ from sidestream.stream.parts import (
     ToolApprovalRequest,
     ToolCall,
     ToolEvent,
+    ToolInputDelta,
     ToolInputEnd,
     ToolInputStart,
     ToolResult,
@@ -31,26 +33,43 @@ from sidestream.stream.parts import (
 from sidestream.text.reprs import ShortRepr
 from sidestream.tools.grants import CALL_GRANTED
 
-ToolStatus = Literal["writing", "running", "waiting", "done", "failed", "unfinished"]
-"""`writing` means that the input streams, `waiting` that the call needs an approval or a result from outside,
-`unfinished` that the run ended before the call did."""
+CallStage = Literal["started", "running", "completed", "failed"]
+"""Stages that change a call. Each call passes them in this order, and each of them once."""
+ToolStatus = Literal["started", "running", "waiting", "completed", "failed", "unfinished"]
+"""The call's last stage, unless it is `waiting` for an approval or a result from outside, or `unfinished` because the
+run ended before the call did."""
 
-_ENDED = frozenset({"done", "failed", "unfinished"})
+_ENDED = frozenset({"completed", "failed", "unfinished"})
+_PATH: tuple[CallStage, ...] = ("started", "running")
+"""Stages before the last one."""
+_RANKS = {"started": 0, "running": 1, "completed": 2, "failed": 2}
 
 
-class ToolStage(Struct, frozen=True, eq=False):
-    """A stage of a call, with the provider's name or ours (`input`, `called`, `approval`, `result`)."""
+class ToolStage(ShortRepr, Struct, frozen=True, eq=False, omit_defaults=True):
+    """A change of a call's stage, the same for every provider and for tools that run locally."""
 
-    name: str
+    tool: str
+    """Portable name of the tool."""
+    stage: CallStage
+    call_id: str
+    """Id of the call's `ToolRun`."""
+    event: Any = None
+    """Provider's event that reported the stage, verbatim. None means that no event did."""
+    provider_tool: str | None = None
+    provider_stage: str | None = None
+    """Provider's name of the stage, if it reported it."""
     at: float | None = None
     """Seconds since the run began."""
 
     def __eq__(self, other: object) -> bool:
         # Two runs of one recording are equal, although their clocks differ.
-        return isinstance(other, ToolStage) and other.name == self.name
+        return isinstance(other, ToolStage) and self._facts() == other._facts()
 
     def __hash__(self) -> int:
-        return hash(self.name)
+        return hash((self.tool, self.stage, self.call_id))
+
+    def _facts(self) -> tuple[Any, ...]:
+        return self.tool, self.stage, self.call_id, self.provider_tool, self.provider_stage
 
 
 class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,11 +80,13 @@ class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
     call_id: str
     """Id of the call and its result."""
     tool: str
-    """Key of the tool's events."""
+    """Portable name of the tool, or the function's own name."""
     name: str
+    provider_tool: str | None = None
+    """Provider's name of the tool."""
     provider_executed: bool = True
     step: int = 0
-    status: ToolStatus = "writing"
+    status: ToolStatus = "started"
     stages: tuple[ToolStage, ...] = ()
     input: Any = None
     queries: tuple[str, ...] = ()
@@ -105,26 +126,14 @@ class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.step, self.id
 
 
-_SILENT = "delta"
-"""Suffix of stages that change no record."""
-
-MAX_STAGES = 100
-"""Maximum stages per call. A subagent reports every part as a stage."""
+_SILENT = frozenset({"input", "delta"})
+"""Stages that change no record."""
 
 _CITED = "annotation"
-"""Stage of a tool whose file is cited in text. The tool may have run in an earlier step."""
+"""Provider's stage of a tool whose file is cited in text. The tool may have run in an earlier step."""
 
-_LAST = ("done", "result")
-"""Stages whose events hold the complete item."""
-
-_OWN = ("input", "called", "approval", "preview", "result")
-"""Our own stages, which are never dropped."""
-
-_GROUNDED = frozenset({"google_search", "google_maps", "url_context", "file_search"})
+_GROUNDED = frozenset({"web_search", "google_maps", "web_fetch", "file_search"})
 """Tools whose results may arrive with the text."""
-
-_RUNNING = frozenset({"searching", "interpreting", "generating", "calling", "completed", "progress"})
-"""Stages of a running tool, including providers that report the input only at the end."""
 
 
 class ToolRunFold:
@@ -141,6 +150,13 @@ class ToolRunFold:
         """Keys of records with a final status for which more may arrive."""
         self._answered: dict[tuple[int, str], int] = {}
         """Steps in which results arrived, by key of the call."""
+        self._called: set[tuple[int, str]] = set()
+        """Keys of records whose call is complete."""
+        self._asked: set[tuple[int, str]] = set()
+        """Keys of records that waited for an approval."""
+        self._brought: dict[tuple[int, str], ToolEvent] = {}
+        """Events that ended a call whose result has not arrived yet, by key."""
+        self._changes: list[ToolStage] = []
         self._begun_step: int | None = None
         self._step = step
         self._ended: tuple[int, str] | None = None
@@ -150,6 +166,11 @@ class ToolRunFold:
     def step(self) -> int:
         """The current step."""
         return self._step
+
+    def run_of(self, call_id: str) -> ToolRun | None:
+        """Return the newest record of a call, or None if the call is unknown."""
+        key = self._newest.get(call_id)
+        return None if key is None else self._runs.get(key)
 
     @property
     def runs(self) -> tuple[ToolRun, ...]:
@@ -162,12 +183,21 @@ class ToolRunFold:
         for self._step, call in calls:
             for run in self.call(call):
                 if call.id in waiting:
-                    self._changed(run, "approval", status="waiting")
+                    self._asked.add(run.key)
+                    self._changed(run, status="waiting")
         self._step = step
+        self._changes.clear()
+
+    def taken(self) -> tuple[ToolStage, ...]:
+        """Return the changes of stage since the last call, in order."""
+        if not self._changes:
+            return ()
+        changes, self._changes = tuple(self._changes), []
+        return changes
 
     def is_silent(self, part: ToolEvent) -> bool:
         """Return whether the event is a delta of a known call, which changes no record."""
-        return part.call_id in self._newest and part.stage.endswith(_SILENT)
+        return part.stage in _SILENT and part.call_id in self._newest
 
     def feed(self, part: StreamPart, at: float | None = None) -> tuple[ToolRun, ...]:
         """Return the records that a part changes. It arrived `at` seconds after the run began."""
@@ -189,10 +219,15 @@ class ToolRunFold:
             run = self._runs.pop(key)
             if self._newest.get(run.call_id) == key:
                 del self._newest[run.call_id]
-            for known in (self._touched, self._ending, self._answered):
+            for known in (self._touched, self._ending, self._answered, self._brought):
                 known.pop(key, None)
+            self._called.discard(key)
+            self._asked.discard(key)
         self._last = {at: key for at, key in self._last.items() if at[0] != step}
-        self._answered = {key: at for key, at in self._answered.items() if at != step}
+        for key in [key for key, at in self._answered.items() if at == step]:
+            del self._answered[key]
+            if (run := self._runs.get(key)) is not None:
+                self._runs[key] = replace(run, stages=run.stages[: len(_PATH)], status="running", is_over=False)
 
     def begin_block(self, part: TextStart | ReasoningStart | ToolInputStart) -> tuple[ToolRun, ...]:
         return self._over(key for key in self._ending if self._runs[key].tool not in _GROUNDED)
@@ -202,21 +237,22 @@ class ToolRunFold:
 
     def begin_input(self, part: ToolInputStart) -> tuple[ToolRun, ...]:
         run = self._new(part.id, part.name, part.name, part.provider_executed)
-        return *self.begin_block(part), *self._changed(run, "input")
+        return *self.begin_block(part), *self._changed(run, "started")
 
     def end_input(self, part: ToolInputEnd) -> tuple[ToolRun, ...]:
         self._ended = self._newest.get(part.id)
         return ()
 
     def call(self, part: ToolCall) -> tuple[ToolRun, ...]:
-        run = self._called(part)
+        run = self._call_of(part)
+        self._called.add(run.key)
         return self._changed(
             run,
-            "called",
+            "running" if part.input_error is None else "failed",
             tool=part.tool,
             name=part.name,
+            provider_tool=part.provider_tool or run.provider_tool,
             provider_executed=part.provider_executed,
-            status="failed" if part.input_error is not None else "running",
             input=part.input if part.input_error is None else part.input_text,
             queries=tool_facts.queries_in(part.input) or run.queries,
             code=code_in(part.input, CODE_FIELDS.get(part.tool, ())),
@@ -226,19 +262,20 @@ class ToolRunFold:
 
     def event(self, part: ToolEvent) -> tuple[ToolRun, ...]:
         run = self._of_event(part)
-        if run.is_over or (part.stage == _CITED and run.key not in self._runs):
+        if run.is_over or (part.provider_stage == _CITED and run.key not in self._runs):
             return ()
-        if part.stage.endswith(_SILENT):
-            return () if run.key in self._runs else self._changed(run)
+        if part.stage in _SILENT:
+            return () if run.key in self._runs else self._changed(run, "started", provider_tool=part.provider_tool)
         count = tool_facts.count_in(part.event)
-        status, error = self._status_after(part, run)
+        stage, error = self._stage_after(part, run)
         return self._changed(
             run,
-            part.stage,
-            status=status,
+            stage,
+            part if stage == part.stage else None,
             error=error,
             tool=part.tool,
             name=part.tool if run.name == run.call_id else run.name,
+            provider_tool=part.provider_tool,
             queries=run.queries or tool_facts.queries_in(part.event),
             result_count=run.result_count if count is None else count,
             snippet=run.snippet or _found(part),
@@ -246,28 +283,30 @@ class ToolRunFold:
         )
 
     def approval(self, part: ToolApprovalRequest) -> tuple[ToolRun, ...]:
-        run = self._known(part.id) or self._new(part.id, part.name, part.name, provider_executed=False)
+        run = self.run_of(part.id) or self._new(part.id, part.name, part.name, provider_executed=False)
         given = part.input if run.input is None else run.input
         server = part.server_label or run.server
-        return self._changed(run, "approval", status="waiting", input=given, server=server, grant=None)
+        self._asked.add(run.key)
+        return self._changed(run, "started", status="waiting", input=given, server=server, grant=None)
 
     def granted(self, part: Custom) -> tuple[ToolRun, ...]:
         data = jsontext.as_object(part.data)
-        run = self._known(str(data.get("call_id"))) if part.kind == CALL_GRANTED else None
+        run = self.run_of(str(data.get("call_id"))) if part.kind == CALL_GRANTED else None
         return () if run is None else self._changed(run, grant=jsontext.text_in(data, "grant"))
 
     def result(self, part: ToolResult) -> tuple[ToolRun, ...]:
-        run = self._known(part.id) or self._new(part.id, part.name, part.tool, part.provider_executed)
+        run = self.run_of(part.id) or self._new(part.id, part.name, part.tool, part.provider_executed)
         if run.key in self._answered:
             return ()  # A repeated step repeats the result.
         if part.preliminary:
-            return self._changed(run, "preview", previews=run.previews + 1)
+            return self._changed(run, "started", previews=run.previews + 1)
         self._answered[run.key] = self._step
+        self._called.add(run.key)
         count = tool_facts.count_in(part.result)
         return self._changed(
             run,
-            "result",
-            status="failed" if part.is_error else "done",
+            "failed" if part.is_error else "completed",
+            self._brought.pop(run.key, None),
             result_count=run.result_count if count is None else count,
             file_count=tool_facts.file_count_in(part.result),
             snippet=_snippet(part) or run.snippet,
@@ -280,7 +319,7 @@ class ToolRunFold:
         )
 
     def file(self, part: File) -> tuple[ToolRun, ...]:
-        run = self._known(part.call_id or "")
+        run = self.run_of(part.call_id or "")
         # A page found by a search is a result, not a file.
         if run is None or part.data is None:
             return ()
@@ -291,41 +330,52 @@ class ToolRunFold:
         """Mark calls without a result as unfinished, unless the run waits or they only ever reported events."""
         ended: list[ToolRun] = []
         for run in self.runs:
-            is_kept = run.status == "waiting" or (run.provider_executed and _is_called(run))
+            is_kept = run.status == "waiting" or (run.provider_executed and self._is_called(run))
             if run.is_over or (part.reason == "approval" and is_kept and not run.has_ended):
                 continue  # A waiting run will be resumed, with its open calls.
-            is_complete = run.input is None and part.reason != "error" and bool(run.stages)
-            status = run.status if run.has_ended else "done" if is_complete else "unfinished"
-            ended += self._changed(run, status=status, is_over=True)
+            if not run.has_ended and run.input is None and part.reason != "error":
+                last = self._brought.pop(run.key, None)
+                failure = tool_facts.failure_in(last.event) if last is not None and last.stage == "failed" else None
+                ended += self._changed(run, "failed" if failure else "completed", last, is_over=True, error=failure)
+            else:
+                status = run.status if run.has_ended else "unfinished"
+                ended += self._changed(run, status=status, is_over=True)
         return tuple(ended)
 
     def _new(self, call_id: str, name: str, tool: str, provider_executed: bool) -> ToolRun:
         """Return the record of a new call, reusing one that an event or an approval request created."""
         known = self._runs.get((self._step, call_id))
-        if known is None or _is_called(known):
-            earlier = self._known(call_id)
+        if known is None or self._is_called(known):
+            earlier = self.run_of(call_id)
             is_approved = provider_executed and earlier is not None and self._is_approved(earlier)
             known = earlier if is_approved else None
         return replace(known or self._begun(call_id, tool), name=name, provider_executed=provider_executed)
 
     def _begun(self, call_id: str, tool: str) -> ToolRun:
-        self._answered.pop((self._step, call_id), None)
+        key = self._step, call_id
+        for known in (self._answered, self._brought):
+            known.pop(key, None)
+        self._called.discard(key)
+        self._asked.discard(key)
         return ToolRun(id=call_id, call_id=call_id, tool=tool, name=tool, step=self._step)
 
     def _is_approved(self, run: ToolRun) -> bool:
         """Return whether a provider's call waited for approval and is now made in a later step, with the same id."""
-        return run.step != self._step and not run.has_ended and any(stage.name == "approval" for stage in run.stages)
+        return run.step != self._step and not run.has_ended and run.key in self._asked
 
-    def _called(self, part: ToolCall) -> ToolRun:
+    def _is_called(self, run: ToolRun) -> bool:
+        return run.has_ended or run.key in self._called
+
+    def _call_of(self, part: ToolCall) -> ToolRun:
         ended, self._ended = self._ended, None
         known = self._runs.get((self._step, part.id))
-        if known is not None and not _is_called(known):
+        if known is not None and not self._is_called(known):
             return known
         run = None if ended is None else self._runs.get(ended)
-        if run is not None and not _is_called(run) and run.name == part.name and run.call_id != part.id:
+        if run is not None and not self._is_called(run) and run.name == part.name and run.call_id != part.id:
             # The final id replaces the one that the input streamed under.
             return replace(run, call_id=part.id)
-        earlier = self._known(part.id)
+        earlier = self.run_of(part.id)
         is_open = earlier is not None and not earlier.has_ended and earlier.input == part.input
         if known is None and part.provider_executed and earlier is not None and is_open:
             return earlier  # Older logs repeat the call with its result, in a later step.
@@ -334,7 +384,7 @@ class ToolRunFold:
     def _of_event(self, part: ToolEvent) -> ToolRun:
         """Return the event's call, or the tool's last call in this step if the event names none."""
         if part.call_id is not None:
-            known = self._known(part.call_id)
+            known = self.run_of(part.call_id)
             return self._begun(part.call_id, part.tool) if known is None or self._is_other(known, part) else known
         last = self._last.get((self._step, part.tool))
         return self._begun(part.tool, part.tool) if last is None else self._runs[last]
@@ -345,29 +395,31 @@ class ToolRunFold:
             return False
         if run.has_ended:
             return self._touched[run.key] != self._step
-        return tool_facts.begins_call(part.stage, part.event) and not self._is_approved(run)
+        return tool_facts.begins_call(part.provider_stage, part.event) and not self._is_approved(run)
 
-    def _status_after(self, part: ToolEvent, run: ToolRun) -> tuple[ToolStatus, str | None]:
-        """Return the status after an event and the error of a failed call, unless its result reports them."""
-        if not _is_called(run) and part.stage in _LAST:
-            failure = tool_facts.failure_in(part.event)
-            if failure is not None:
-                return "failed", failure
-            if part.stage == "done" and tool_facts.is_list(part.event):
-                return "done", None
-        is_running = run.status == "writing" and part.stage in _RUNNING
-        return "running" if is_running else run.status, run.error
+    def _stage_after(self, part: ToolEvent, run: ToolRun) -> tuple[CallStage, str | None]:
+        """Return the stage after an event and the error of a failed call, unless its result reports them."""
+        if part.stage == "started" or part.stage == "running":
+            return part.stage, run.error
+        is_list = part.provider_stage == "done" and tool_facts.is_list(part.event)
+        if not self._is_called(run) and (is_list or part.call_id is None):
+            return _ending(part), tool_facts.failure_in(part.event) if part.stage == "failed" else run.error
+        if run.key not in self._answered:
+            self._brought[run.key] = part  # The result follows.
+        return "running", run.error
 
-    def _known(self, call_id: str) -> ToolRun | None:
-        key = self._newest.get(call_id)
-        return None if key is None else self._runs.get(key)
-
-    def _changed(self, run: ToolRun, stage: str | None = None, **changes: Any) -> tuple[ToolRun, ...]:
-        is_new = stage is not None and (not run.stages or run.stages[-1].name != stage)
-        if stage is not None and is_new and (len(run.stages) < MAX_STAGES or stage in _OWN):
-            changes["stages"] = (*run.stages, ToolStage(stage, self._at))
+    def _changed(
+        self, run: ToolRun, stage: CallStage | None = None, event: ToolEvent | None = None, **changes: Any
+    ) -> tuple[ToolRun, ...]:
+        if stage is not None:
+            if _RANKS[stage] >= len(run.stages):
+                tool, name = changes.get("tool", run.tool), changes.get("provider_tool", run.provider_tool)
+                changes["stages"] = self._passed(run, stage, event, tool, name)
+                changes.setdefault("status", stage)
+            elif stage == "running" and run.status == "waiting":
+                changes.setdefault("status", stage)  # The call was approved.
         new = replace(run, **changes) if changes else run
-        key = new.key
+        key = new.step, new.id
         known = self._runs.get(key)
         if "stages" not in changes and known == new:
             return ()
@@ -382,6 +434,20 @@ class ToolRunFold:
             self._ending[key] = None
         return (new,)
 
+    def _passed(
+        self, run: ToolRun, stage: CallStage, event: ToolEvent | None, tool: str, provider_tool: str | None
+    ) -> tuple[ToolStage, ...]:
+        """Return the stages of a call up to this one. Those that no event reported have no event."""
+        stages, id, at = run.stages, run.id, self._at
+        for name in _PATH[len(stages) : _RANKS[stage]]:
+            stages += (ToolStage(tool, name, id, None, provider_tool, None, at),)
+        if event is None:
+            stages += (ToolStage(tool, stage, id, None, provider_tool, None, at),)
+        else:
+            stages += (ToolStage(tool, stage, id, event.event, provider_tool, event.provider_stage, at),)
+        self._changes += stages[len(run.stages) :]
+        return stages
+
     def _over(self, keys: Iterable[tuple[int, str]]) -> tuple[ToolRun, ...]:
         return tuple(run for key in [*keys] for run in self._changed(self._runs[key], is_over=True))
 
@@ -393,9 +459,28 @@ class ToolFolds:
         self.runs = ToolRunFold(step)
         self.code = CodeFold()
 
+    def written(self, part: ToolInputDelta, code: str) -> tuple[ToolText, ...]:
+        """Return the text that a delta of an input adds, which is `code` if the tool runs code."""
+        if self.code.is_code(part.id):
+            return self.of_code(part.id, code)
+        return (ToolText(tool=self._tool(part.id), call_id=part.id, kind="input", text=part.delta),)
 
-def _is_called(run: ToolRun) -> bool:
-    return run.has_ended or any(stage.name == "called" for stage in run.stages)
+    def of_code(self, call_id: str, code: str) -> tuple[ToolText, ...]:
+        """Return the code that is new."""
+        return (ToolText(tool=self._tool(call_id), call_id=call_id, kind="code", text=code),) if code else ()
+
+    def _tool(self, call_id: str) -> str:
+        run = self.runs.run_of(call_id)
+        return "" if run is None else run.tool
+
+    def logs(self, event: ToolEvent) -> tuple[ToolText, ...]:
+        """Return what a running tool printed."""
+        text = logs_in(event) if event.stage == "delta" else ""
+        return (ToolText(tool=event.tool, call_id=event.call_id or "", kind="logs", text=text),) if text else ()
+
+
+def _ending(part: ToolEvent) -> CallStage:
+    return "failed" if part.stage == "failed" else "completed"
 
 
 def _found(part: ToolEvent) -> str:

@@ -7,7 +7,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.results.citation_marks import CitationMarks
 from sidestream.results.passages import CitablePassage, passages_in
 from sidestream.stream.parts import StreamPart, ToolCall, ToolEvent, ToolInputDelta, ToolInputStart
-from sidestream.tools.stages import CallStages, Stage
+from sidestream.tools.stages import CallStages, StageEvent
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.rounds import function_of
@@ -85,9 +85,9 @@ class Staging:
         known = self._calls.get(call.id)
         return [] if known is None else [*begun, *self._events(call.id, known[1].called(call))]
 
-    def _events(self, call_id: str, stages: Iterable[Stage]) -> list[StreamPart]:
+    def _events(self, call_id: str, stages: Iterable[StageEvent]) -> list[StreamPart]:
         key = self._calls[call_id][0]
         return [
-            ToolEvent(key, stage, event, call_id=call_id, output_index=event.get("output_index"))
-            for stage, event in stages
+            ToolEvent(key, stage, event, call_id, event.get("output_index"), provider_stage=word)
+            for stage, word, event in stages
         ]

@@ -13,7 +13,18 @@ from sidestream.messages.message import Numbers
 from sidestream.results.passages import last_number, numbered
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
-from sidestream.stream.parts import Custom, File, Json, Source, StreamPart, ToolCall, ToolEvent, ToolResult
+from sidestream.stream.parts import (
+    STAGES,
+    Custom,
+    File,
+    Json,
+    Source,
+    Stage,
+    StreamPart,
+    ToolCall,
+    ToolEvent,
+    ToolResult,
+)
 from sidestream.tools.approvals import ASKING, Question, Ruling, Suspended, pending
 from sidestream.tools.context import Emitted
 from sidestream.tools.grants import covering
@@ -158,7 +169,11 @@ class Emitter:
         call = self._call
         match part:
             case ToolEvent():
-                return replace(part, tool=call.tool, call_id=call.id)
+                stage: Stage = part.stage if part.stage in STAGES else "delta"
+                word = part.provider_stage or part.stage
+                return replace(
+                    part, tool=call.tool, stage=stage, call_id=call.id, provider_tool=None, provider_stage=word
+                )
             case File():
                 return replace(part, id=part.id or self._new_id("file"), tool=call.tool, call_id=call.id)
             case Source():
@@ -240,7 +255,8 @@ class ToolRound:
             return
 
         def progress(value: Json) -> None:
-            self._emit(self._turn.tool_reported([ToolEvent(call.tool, "progress", value, call_id=call.id)]))
+            event = ToolEvent(call.tool, "delta", value, call_id=call.id, provider_stage="progress")
+            self._emit(self._turn.tool_reported([event]))
 
         async def checkpoint(state: str) -> None:
             await self._checkpoint(call, Suspended(state))
@@ -342,7 +358,8 @@ class ToolRound:
         if isinstance(part, File):
             forwarded: StreamPart = replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)
         else:
-            forwarded = ToolEvent(call.tool, part.type, jsontext.loads(part.to_json()), call_id=call.id)
+            event = jsontext.loads(part.to_json())
+            forwarded = ToolEvent(call.tool, "delta", event, call_id=call.id, provider_stage=part.type)
         self._emit(self._turn.tool_reported([forwarded]))
 
     def _emit(self, parts: list[StreamPart]) -> None:

@@ -20,6 +20,7 @@ from sidestream.errors import StoreError
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage, TextPart
 from sidestream.messages.references import for_log
+from sidestream.store import older_names
 from sidestream.stream.parts import StepFinish, StepOutcome, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 from sidestream.tools.grants import Grant
@@ -281,6 +282,8 @@ def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
 
 def _body(row: Row, load: Callable[[str], bytes] | None) -> Body:
     has_content = row.blobs and row.kind != STEP_FINISH
+    if older_names.is_used(row.kind, row.body):
+        return _whole(_of_older_names(row, load))
     if not has_content and not (row.kind == "message" and b'"arguments' in row.body):
         try:
             body = _decoded(row.body)
@@ -291,6 +294,13 @@ def _body(row: Row, load: Callable[[str], bytes] | None) -> Body:
         body = _converted(_renamed(tree) if row.kind == "message" else tree, builtin_types=(bytes,))
     body = _whole(body)
     return _with_outcome(body) if isinstance(body, Segment) and body.kind == STEP_FINISH else body
+
+
+def _of_older_names(row: Row, load: Callable[[str], bytes] | None) -> Body:
+    """Decode a segment that an older version may have written, with its own names of tools and stages."""
+    tree = jsontext.as_object(jsontext.loads(row.body))
+    given = older_names.all_renamed(jsontext.objects(tree.get("parts")))
+    return _converted(_inside({**tree, "parts": given}, frozenset(row.blobs), load), builtin_types=(bytes,))
 
 
 def _whole(body: Body) -> Body:

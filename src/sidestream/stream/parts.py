@@ -5,7 +5,7 @@ A part never changes after it was emitted. Later information comes in a new part
 """
 
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +26,9 @@ FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "approv
 reached."""
 SteerStatus = Literal["accepted", "applied", "failed"]
 SourceKind = Literal["url", "document", "place", "container_file", "file_path"]
+Stage = Literal["started", "input", "running", "delta", "completed", "failed"]
+"""Stage of a tool call: it begins, its input streams, it runs, its code, logs or previews stream, and it ends."""
+STAGES: Final = frozenset[str](get_args(Stage))
 
 
 class InputUsage(Struct, frozen=True, gc=False):
@@ -214,17 +217,31 @@ class ToolCall(_Part, frozen=True, tag="tool-call"):
     action: dict[str, Json] | None = None
     """Input in the terms of `sidestream.actions`, for a call of the provider's own kind that the function named `tool`
     answers; empty if the provider's input is in these terms already."""
+    provider_tool: str | None = None
+    """Provider's name of the tool. None means that the provider does not know it as one of its own."""
 
 
 class ToolEvent(_Part, frozen=True, tag="tool-event"):
-    """An intermediate event of a tool; `event` is the provider's JSON, unchanged."""
+    """An event of a tool; `event` is the provider's JSON, unchanged.
+
+    `tool` and `stage` are the same for every provider. Several events of a call may have the same stage.
+    """
 
     type: ClassVar[Literal["tool-event"]] = "tool-event"
     tool: str
-    stage: str
+    stage: Stage
     event: Json
     call_id: str | None = None
     output_index: int | None = None
+    provider_tool: str | None = None
+    """Provider's name of the tool, which is the key of the event in `metadata`. None means `tool`."""
+    provider_stage: str | None = None
+    """Provider's name of the stage."""
+
+    @property
+    def key(self) -> str:
+        """The key of the event in `metadata`."""
+        return self.provider_tool or self.tool
 
 
 class ToolResult(_Part, frozen=True, tag="tool-result"):

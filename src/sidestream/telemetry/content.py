@@ -184,7 +184,8 @@ class ServerSideCalls:
         known = self._open.get(run.key)
         if known is None:
             hosted: Attributes = {names.IS_HOSTED: True}
-            operation = tool_operation(self._tracer, parent, run.name, run.call_id, SERVER_SIDE, hosted, self._measured)
+            name = _name(run)
+            operation = tool_operation(self._tracer, parent, name, run.call_id, SERVER_SIDE, hosted, self._measured)
         else:
             operation = known[0]
         self._open[run.key] = operation, run
@@ -195,11 +196,13 @@ class ServerSideCalls:
         self._closed.add(run.key)
         span = operation.span
         # The tool's name may be known only once the call is complete.
-        name = operation.measured[names.TOOL_NAME] = shown(run.name)
+        name = operation.measured[names.TOOL_NAME] = shown(_name(run))
         span.update_name(f"execute_tool {name}")
         span.set_attributes(
             {names.TOOL_NAME: name, names.TOOL_CALL_ID: shown(run.call_id), names.TOOL_STATUS: run.status}
         )
+        if run.provider_tool is not None:
+            span.set_attribute(names.PROVIDER_TOOL, shown(run.provider_tool))
         if run.status == "failed":
             operation.failed("ToolError", run.error if self._with_content else None)
         if self._with_content:
@@ -207,3 +210,8 @@ class ServerSideCalls:
             if isinstance(part, ToolResult):
                 span.set_attribute(names.TOOL_RESULT, as_json(part.result))
         operation.end(self._duration)
+
+
+def _name(run: ToolRun) -> str:
+    """Return the name of a hosted tool, or of the tool that an MCP server offers."""
+    return run.name if run.tool == "mcp" else run.tool

@@ -38,9 +38,6 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     key: ClassVar[str]
     """Portable name, as used on the command line."""
 
-    event_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys of its events, where a provider names them differently."""
-
     needs: ClassVar[str] = ""
     """Required fields, with an example. Empty if the name alone is enough."""
 
@@ -96,7 +93,6 @@ class WebSearch(ServerSideTool, frozen=True, kw_only=True):
     """
 
     key = "web_search"
-    event_keys = ("google_search",)
     here_only = frozenset({"engine", "freshness", "language", "count"})
     unsent = frozenset({"execution", "engine", "freshness", "language", "count"})
 
@@ -128,7 +124,6 @@ class WebFetch(ServerSideTool, frozen=True, kw_only=True):
     """
 
     key = "web_fetch"
-    event_keys = ("url_context",)
     here_only = frozenset({"allow_hosts", "max_hops", "approval"})
     unsent = frozenset({"execution", "allow_hosts", "max_hops", "approval"})
 
@@ -176,7 +171,6 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     """
 
     key = "code_interpreter"
-    event_keys = ("code_execution", "bash_code_execution", "text_editor_code_execution")
     here_only = frozenset({"sandbox", "packages"})
     unsent = frozenset({"execution", "sandbox", "packages"})
 
@@ -571,11 +565,6 @@ ALIASES = {
     "computer": "computer_use",
     "remote_mcp": "mcp",
 }
-
-
-def event_keys(tool: type[ServerSideTool] | ServerSideTool | str) -> frozenset[str]:
-    """Return the keys of a tool's events in metadata, for all providers. A string is returned as its only key."""
-    return frozenset({tool}) if isinstance(tool, str) else frozenset({tool.key, *tool.event_keys})
 
 
 def tool_named(key: str) -> ServerSideTool:

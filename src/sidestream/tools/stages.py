@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sidestream.jsontext import Json, JsonObject
-from sidestream.stream.parts import ToolCall
+from sidestream.stream.parts import Stage, ToolCall
 
-Stage = tuple[str, JsonObject]
-"""Name of a lifecycle event, and the event itself."""
+StageEvent = tuple[Stage, str, JsonObject]
+"""Stage of a lifecycle event, its name in the event's API, and the event itself."""
 
 
 class CallStages(Protocol):
@@ -18,23 +18,23 @@ class CallStages(Protocol):
         """Number of output items that the call occupies in its step."""
         ...
 
-    def begun(self) -> list[Stage]:
+    def begun(self) -> list[StageEvent]:
         """Return the events for the start of the input."""
         ...
 
-    def delta(self, text: str) -> list[Stage]:
+    def delta(self, text: str) -> list[StageEvent]:
         """Return the events for a fragment of the input's JSON."""
         ...
 
-    def called(self, call: ToolCall) -> list[Stage]:
+    def called(self, call: ToolCall) -> list[StageEvent]:
         """Return the events for a complete input."""
         ...
 
-    def running(self) -> list[Stage]:
+    def running(self) -> list[StageEvent]:
         """Return the events for the start of execution."""
         ...
 
-    def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[Stage]:
+    def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[StageEvent]:
         """Return the events for a result."""
         ...
 

@@ -446,7 +446,7 @@ def _event(state: TurnState, part: ToolEvent) -> None:
 
     The usage of its own subagents is included. A suspended one reports its usage once it has finished.
     """
-    inner = forwarded_part(part) if part.stage == "finish" else None
+    inner = forwarded_part(part) if part.provider_stage == "finish" else None
     if isinstance(inner, Finish) and inner.reason != "approval":
         state.usage = state.usage + inner.usage
 

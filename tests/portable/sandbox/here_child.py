@@ -20,7 +20,7 @@ async def main(where: str, base_url: str, mode: str, keep: str = "") -> None:
         decisions = [entry.approve() if mode == "approve" else entry.deny("it ran") for entry in waiting]
         async with chat.stream("go") if mode == "send" else chat.resume_stream(decisions) as run:
             async for part in run:
-                if isinstance(part, ToolEvent) and part.stage == "logs":
+                if isinstance(part, ToolEvent) and part.provider_stage == "logs":
                     print("logs", str(part.event["logs"]).strip(), flush=True)
                 elif isinstance(part, Custom):
                     print("custom", part.kind, flush=True)

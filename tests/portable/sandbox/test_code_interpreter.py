@@ -56,14 +56,16 @@ async def test_local_code_has_hosted_stages_and_result() -> None:
     ):
         parts = await parts_of(agent)
     check_stream(parts)
-    stages = [part.stage for part in parts if isinstance(part, ToolEvent) and part.tool == NAME]
+    stages = [part.provider_stage for part in parts if isinstance(part, ToolEvent) and part.tool == NAME]
     assert [stage for stage in stages if stage in ("interpreting", "logs", "completed")] == ["interpreting", "logs", "completed"]  # fmt: skip
     (result,) = results(parts)
     assert (result["status"], result["outputs"]) == ("completed", [{"type": "logs", "logs": "42\n"}])
     (file,) = [part for part in parts if part.type == "file"]
     assert (file.name, file.data, file.tool) == ("n.csv", b"1", NAME)
     assert file.provider_metadata == {"sidestream": {"container_id": result["container_id"], "path": "/mnt/data/n.csv"}}
-    types = [part.event["type"] for part in parts if isinstance(part, ToolEvent) and part.stage == "interpreting"]
+    types = [
+        part.event["type"] for part in parts if isinstance(part, ToolEvent) and part.provider_stage == "interpreting"
+    ]
     assert types == ["response.code_interpreter_call.interpreting"]
 
 

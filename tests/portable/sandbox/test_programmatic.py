@@ -59,7 +59,7 @@ async def test_code_in_container_calls_agent_tools(sandbox: str) -> None:
     inner = [
         part.event["type"]
         for part in parts
-        if isinstance(part, ToolEvent) and part.stage in ("tool-call", "tool-result")
+        if isinstance(part, ToolEvent) and part.provider_stage in ("tool-call", "tool-result")
     ]
     assert inner == ["tool-call", "tool-result"] * 3
 

@@ -56,7 +56,7 @@ async def test_delegated_image_has_stages_previews_and_file(
         asked = fake.requests[0].json
     assert asked["tools"] == [{"type": "image_generation", "partial_images": 2}]
     assert "a cat" in str(asked["input"])
-    stages = [part.stage for part in parts if isinstance(part, ToolEvent)]
+    stages = [part.provider_stage for part in parts if isinstance(part, ToolEvent)]
     assert stages == [
         *("added", "in_progress", "generating", "partial_image", "partial_image", "completed", "done"),
         "finish",
@@ -68,7 +68,11 @@ async def test_delegated_image_has_stages_previews_and_file(
     file = next(part for part in parts if isinstance(part, File))
     assert (file.data, file.tool, file.call_id) == (b"\x89PNG\r\n\x1a\nimage", "image_generation", results[-1].id)
     marked = [part for part in parts if isinstance(part, ToolEvent | File) or (part in results and part.preliminary)]
-    by = [(part.provider_metadata or {}).get("sidestream") for part in marked if getattr(part, "stage", "") != "finish"]
+    by = [
+        (part.provider_metadata or {}).get("sidestream")
+        for part in marked
+        if getattr(part, "provider_stage", "") != "finish"
+    ]
     assert by == [{"by": BY}] * len(by)
 
 

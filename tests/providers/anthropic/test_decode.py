@@ -124,14 +124,21 @@ def test_server_call_emits_events_then_call_then_result():
     built = message().web_search("news", FOUND)
     parts = inside(decode(built.events()))
     call_id = built.response()["content"][0]["id"]
-    assert [part.stage for part in of(parts, ToolEvent)] == ["start", "delta", "delta", "stop", "result", "stop"]
+    assert [part.provider_stage for part in of(parts, ToolEvent)] == [
+        "start",
+        "delta",
+        "delta",
+        "stop",
+        "result",
+        "stop",
+    ]
     assert [part.event for part in of(parts, ToolEvent)] == built.events()[1:-2]
     assert {part.call_id for part in of(parts, ToolEvent)} == {call_id}
     assert without_events(parts)[:5] == [
         ToolInputStart(call_id, "web_search", True),
         ToolInputDelta(call_id, '{"query":"news"}'),
         ToolInputEnd(call_id),
-        ToolCall(call_id, "web_search", "web_search", True, {"query": "news"}),
+        ToolCall(call_id, "web_search", "web_search", True, {"query": "news"}, provider_tool="web_search"),
         ToolResult(call_id, "web_search", "web_search", FOUND, False, True),
     ]
 
@@ -160,7 +167,7 @@ def test_tool_events_are_emitted_once_before_derived_parts(kind: str, tool: str)
     }
     parts = decode(sent)
     assert [part.event for part in of(parts, ToolEvent)] == [e for e in sent if e.get("index") in hosted]
-    assert {part.tool for part in of(parts, ToolEvent)} == {tool}
+    assert {part.provider_tool for part in of(parts, ToolEvent)} == {tool}
     results = [n for n, part in enumerate(parts) if isinstance(part, ToolResult)]
     assert all(isinstance(parts[n - 1], ToolEvent) for n in results)
 
@@ -248,8 +255,8 @@ def test_sandbox_files_are_fetched_once_each_in_order():
         decoder.feed(wire(event))
     call_id = built.response()["content"][0]["id"]
     assert decoder.downloads == (
-        FileRef(id="file_b", tool="bash_code_execution", call_id=call_id),
-        FileRef(id="file_a", tool="bash_code_execution", call_id=call_id),
+        FileRef(id="file_b", tool="code_interpreter", call_id=call_id),
+        FileRef(id="file_a", tool="code_interpreter", call_id=call_id),
     )
 
 
@@ -262,7 +269,7 @@ def test_image_in_code_result_becomes_file_once():
     built = message().server_tool_use("code_execution", {"code": "plot()"}, "srvtoolu_1")
     parts = decode(built.result("code_execution_tool_result", ran).events())
     file = one(parts, File)
-    assert (file.data, file.mime_type, file.tool, file.call_id) == (PNG, "image/png", "code_execution", "srvtoolu_1")
+    assert (file.data, file.mime_type, file.tool, file.call_id) == (PNG, "image/png", "code_interpreter", "srvtoolu_1")
     (stored,) = messages(parts)
     assert [part.bytes for part in stored.parts if isinstance(part, DataPart)] == [PNG]
 

@@ -207,7 +207,7 @@ def test_unfinished_call_is_emitted_with_input_error():
 def test_code_and_result_emit_events_call_and_result():
     for parts in both(script().code("print(1)", "1\n", call_id="c1", signature="s").text("One.")):
         events = of(parts, ToolEvent)
-        assert [(e.tool, e.stage, e.call_id) for e in events] == [
+        assert [(e.provider_tool, e.provider_stage, e.call_id) for e in events] == [
             ("code_execution", "interpreting", "c1"),
             ("code_execution", "completed", "c1"),
         ]
@@ -216,7 +216,7 @@ def test_code_and_result_emit_events_call_and_result():
             "thoughtSignature": "s",
         }
         call, result = one(parts, ToolCall), one(parts, ToolResult)
-        assert (call.tool, call.input, call.provider_executed) == (
+        assert (call.provider_tool, call.input, call.provider_executed) == (
             "code_execution",
             {"language": "PYTHON", "code": "print(1)"},
             True,
@@ -239,7 +239,7 @@ def test_image_in_code_output_becomes_file_of_call():
     for parts in both(script().code("plot()", url, call_id="c1").code("1", "1", call_id="c2")):
         file = one(parts, File)
         assert (file.data, file.mime_type, file.name) == (PNG, "image/png", "image_0.png")
-        assert (file.tool, file.call_id) == ("code_execution", "c1")
+        assert (file.tool, file.call_id) == ("code_interpreter", "c1")
 
 
 def test_code_without_ids_is_paired_with_next_result():
@@ -275,8 +275,8 @@ def test_hosted_calls_use_key_of_their_type(tool_type: str, key: str):
     composed = script().tool_call(tool_type, {"queries": ["x"]}, call_id="t1", signature="a")
     composed.tool_response(tool_type, {"found": 1}, call_id="t1", signature="b").text("Done.")
     for parts in both(composed):
-        assert [event.tool for event in of(parts, ToolEvent)] == [key, key]
-        assert (one(parts, ToolCall).tool, one(parts, ToolCall).input) == (key, {"queries": ["x"]})
+        assert [event.provider_tool for event in of(parts, ToolEvent)] == [key, key]
+        assert (one(parts, ToolCall).provider_tool, one(parts, ToolCall).input) == (key, {"queries": ["x"]})
         assert one(parts, ToolResult).result == {"found": 1}
         assert [entry["part"].get("thoughtSignature") for entry in session(parts)["parts"][:2]] == ["a", "b"]
 
@@ -290,7 +290,7 @@ def test_inline_data_becomes_file_of_its_code_call():
             "image/png",
             "image_0.png",
             PNG,
-            "code_execution",
+            "code_interpreter",
             "c1",
         )
         assert (table.mime_type, table.name, table.data) == ("text/csv", "file_1.csv", b"a,b\n1,2\n")

@@ -147,7 +147,7 @@ def test_documents_places_and_images_become_sources(chunk: dict[str, Any], tool:
         source = one(parts, Source)
         assert {name: getattr(source, name) for name in fields} == fields
         assert (source.start, source.end) == (0, 7)
-        assert one(parts, ToolEvent).tool == tool
+        assert one(parts, ToolEvent).provider_tool == tool
 
 
 @requirement("R3", "R14", "R62")
@@ -157,7 +157,7 @@ def test_grounding_is_one_event_kept_on_message_and_result():
     for parts in both(script):
         event = one(parts, ToolEvent)
         metadata = script.response()["candidates"][0]["groundingMetadata"]
-        assert (event.tool, event.event) == ("google_search", {"groundingMetadata": metadata})
+        assert (event.provider_tool, event.event) == ("google_search", {"groundingMetadata": metadata})
         assert parts.index(event) < parts.index(one(parts, Source))
         assert kept(parts)["grounding_metadata"] == metadata
         assert one(parts, Finish).metadata["grounding_metadata"] == metadata
@@ -187,7 +187,7 @@ def test_widget_token_is_google_maps_event():
 def test_search_with_other_grounding_keeps_its_key(chunk: dict[str, Any], other: str):
     script = GeminiScript().text("A fact.").grounding(chunk, WEB, webSearchQueries=["fact"])
     for parts in both(script):
-        assert [event.tool for event in of(parts, ToolEvent)] == ["google_search", other]
+        assert [event.provider_tool for event in of(parts, ToolEvent)] == ["google_search", other]
         (first, second) = of(parts, ToolEvent)
         assert first.event == second.event
 
@@ -197,9 +197,9 @@ def test_fetched_pages_are_url_context_events():
     script = GeminiScript().text("x").url_context("https://a.example").grounding(WEB, supports=[(0, 1, "x", [0])])
     for parts in both(script):
         read, grounded = of(parts, ToolEvent)
-        assert (read.tool, read.stage) == ("url_context", "completed")
+        assert (read.tool, read.provider_tool, read.stage) == ("web_fetch", "url_context", "completed")
         assert read.event["urlContextMetadata"]["urlMetadata"][0]["retrievedUrl"] == "https://a.example"
-        assert grounded.tool == "url_context"
+        assert grounded.provider_tool == "url_context"
     failed = GeminiScript().text("x").url_context("https://a.example", status="URL_RETRIEVAL_STATUS_PAYWALL")
     assert one(decode(failed.chunks()), ToolEvent).stage == "failed"
 

@@ -98,11 +98,11 @@ def test_hosted_tool_emits_events_call_and_result(name: str, key: str):
     streamed, whole = both_interactions(composed)
     events = of(streamed, ToolEvent)
     assert [event.event for event in events] == [e for e in composed.chunks() if e.get("index") in (0, 1)]
-    assert {event.tool for event in events} == {key}
+    assert {event.provider_tool for event in events} == {key}
     assert {event.call_id for event in events} == {"t1"}
     for parts in (streamed, whole):
         call, result = one(parts, ToolCall), one(parts, ToolResult)
-        assert (call.id, call.tool, call.input, call.provider_executed) == ("t1", key, {"q": ["x"]}, True)
+        assert (call.id, call.provider_tool, call.input, call.provider_executed) == ("t1", key, {"q": ["x"]}, True)
         assert (result.id, result.result, result.is_error) == ("t1", [{"found": 1}], False)
         assert one(parts, Finish).usage.server_tool_use == {key: 1}
     assert [event.event for event in of(whole, ToolEvent)] == composed.response()["steps"][:2]
@@ -138,7 +138,7 @@ def test_files_from_model_and_code_are_deliverables():
     composed = script().hosted("code_execution", {"code": "plot()"}, [content], call_id="c").file(PNG)
     for parts in both_interactions(composed):
         made, shown = of(parts, File)
-        assert (made.data, made.tool, made.call_id, made.name) == (PNG, "code_execution", "c", "image_0.png")
+        assert (made.data, made.tool, made.call_id, made.name) == (PNG, "code_interpreter", "c", "image_0.png")
         assert (shown.data, shown.tool, shown.name) == (PNG, None, "image_1.png")
         assert [part.name for m in messages(parts) for part in m.parts if isinstance(part, DataPart)] == [
             "image_0.png",

@@ -115,7 +115,7 @@ async def test_use_chat_shows_hosted_tool_previews_files_and_sources(tmp_path: P
         stages = [
             part["data"]["stage"] for part in (await node("seen", chat="c1"))["data"] if part["type"] == "data-tool"
         ]
-        assert "searching" in stages
+        assert "running" in stages
         assert await node("validate", messages=state["messages"]) == 2
         assert (await node("read", chat="c2", text="Otters?"))["previews"] >= 2
 

@@ -237,10 +237,13 @@ async def test_delivered_bytes_are_logged_once_and_previews_never(drawn: Any, tm
 def test_previews_of_subagents_are_omitted() -> None:
     picture = b64encode(PREVIEW).decode()
     event = {"type": "image.partial", "picture": picture, "index": 0}
-    nested = ToolEvent("image_generation", "partial", event, call_id="inner")
+    nested = ToolEvent("image_generation", "delta", event, call_id="inner", provider_stage="partial")
     result = {"picture": picture}
     preview = ToolResult("inner", "image_generation", "image_generation", result, False, True, preliminary=True)
-    forwarded = [ToolEvent("helper", part.type, to_builtins(part), call_id="outer") for part in (nested, preview)]
+    forwarded = [
+        ToolEvent("helper", "delta", to_builtins(part), call_id="outer", provider_stage=part.type)
+        for part in (nested, preview)
+    ]
     (segment,) = SegmentFold().feed([StepStart(0), *forwarded, StepStart(1)])[1:-1]
     (kept,) = segment.parts
     assert picture not in kept.to_json()

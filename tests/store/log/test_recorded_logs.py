@@ -138,7 +138,7 @@ async def test_recording_log_omits_previews_and_duplicate_bytes(recording: Recor
 
 
 def is_done(part: StreamPart) -> bool:
-    return isinstance(part, ToolEvent) and part.stage == "done" and isinstance(part.event.get("item"), dict)
+    return isinstance(part, ToolEvent) and part.provider_stage == "done" and isinstance(part.event.get("item"), dict)
 
 
 def preview_texts(part: StreamPart) -> list[str]:
@@ -173,7 +173,9 @@ def essence(parts: list[StreamPart]) -> object:
 
 def grown(part: ToolEvent) -> str:
     """The text that a delta adds; any other event as it is."""
-    delta = part.event.get("delta") if isinstance(part.event, dict) and part.stage.endswith("delta") else None
+    delta = (
+        part.event.get("delta") if isinstance(part.event, dict) and str(part.provider_stage).endswith("delta") else None
+    )
     if isinstance(delta, dict):
         delta = next((value for key, value in delta.items() if key != "type"), None)
     return delta if isinstance(delta, str) else str(part)

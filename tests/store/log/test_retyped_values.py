@@ -121,8 +121,8 @@ async def test_damaged_record_is_named_with_its_reason(store: Store):
 INVALID_PARTS: dict[str, Emitted] = {
     "source": Source("s", "url", url=5),  # pyright: ignore[reportArgumentType]
     "file": File("f", None, data=b"x"),  # pyright: ignore[reportArgumentType]
-    "object": ToolEvent("t", "s", {"x": object()}),
-    "integer": ToolEvent("t", "s", {"x": 10**5000}),
+    "object": ToolEvent("t", "delta", {"x": object()}),
+    "integer": ToolEvent("t", "delta", {"x": 10**5000}),
     "key": Custom("c", {(1, 2): 3}),
 }
 

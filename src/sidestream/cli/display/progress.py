@@ -97,7 +97,7 @@ class ProgressView:
             case parts.ToolInputDelta():
                 self._code(part.id, part.delta)
             case parts.ToolInputStart():
-                self._begin_input(part, changed)
+                self._begin_input(part)
             case parts.ToolCall():
                 self._call(part, changed)
             case parts.ToolResult():
@@ -194,11 +194,11 @@ class ProgressView:
         if not self._detail.thinking or took is not None:
             self._screen.line(formatting.thought_for(took), "dim")
 
-    def _begin_input(self, part: parts.ToolInputStart, changed: tuple[ToolRun, ...]) -> None:
+    def _begin_input(self, part: parts.ToolInputStart) -> None:
         self._end_thinking()
         self._screen.end_text()
         self._extractors[part.id] = CodeExtractor()
-        for run in changed:
+        if (run := self._calls.run_of(part.id)) is not None:
             self._titles[part.id] = run
 
     def _code(self, call: str, delta: str) -> None:
@@ -225,7 +225,7 @@ class ProgressView:
             self._unanswered_calls[part.id] = part.name
 
     def _event(self, part: parts.ToolEvent, changed: tuple[ToolRun, ...]) -> None:
-        if part.stage == "progress":
+        if part.provider_stage == "progress":
             self._line(f"{one_line(part.tool, 60)}: {formatting.compact(part.event)}", "cyan")
 
     def _result(self, part: parts.ToolResult, changed: tuple[ToolRun, ...]) -> None:
@@ -257,7 +257,7 @@ class ProgressView:
         time_text = f" · {formatting.duration(took)}" if took is not None and took >= MIN_SHOWN_S else ""
         granted = f" · {formatting.GRANTED}" if run.grant is not None else ""
         arguments = formatting.arguments_line(run)
-        style = "cyan" if run.status == "done" else "yellow"
+        style = "cyan" if run.status == "completed" else "yellow"
         self._screen.line(f"{formatting.tool_line(run)}{time_text}{granted}{arguments}", style)
 
     def _file(self, part: parts.File) -> None:

@@ -21,7 +21,7 @@ from sidestream.providers.protocol import ModelRequest, Provider, Settings
 from sidestream.providers.registry import ModelString, find_provider, hosts_of, installed_providers
 from sidestream.run.run import Run
 from sidestream.stream.parts import File, Finish, Source, StreamPart, ToolEvent, ToolResult
-from sidestream.tools.server_side import ServerSideTool, WebFetch, event_keys
+from sidestream.tools.server_side import ServerSideTool, WebFetch
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset
 from sidestream.turn.state import AwaitDecision, suspended_run
@@ -149,11 +149,11 @@ def default_host(kind: type[ServerSideTool]) -> str:
 
 async def delegated(run: Run[Any], tool: ServerSideTool, model: str, context: ToolContext) -> ToolOutcome:
     """Return the outcome of a call made by a run on another model. The run's parts are emitted as the call's own."""
-    keys, results = event_keys(tool), list[ToolResult]()
+    key, results = tool.key, list[ToolResult]()
     async with run:
         async for part in run:
-            _emit(part, keys, model, context)
-            if isinstance(part, ToolResult) and part.tool in keys and not part.preliminary:
+            _emit(part, key, model, context)
+            if isinstance(part, ToolResult) and part.tool == key and not part.preliminary:
                 results.append(part)
     if run.error is not None:
         return ToolOutcome.failure(type(run.error).__name__, f"{model} failed: {run.error.message}")
@@ -175,12 +175,12 @@ def _joined(results: list[ToolResult], said: str, model: str) -> Json:
     return fields | ({"sources": sources} if sources else {}) | ({"text": said} if said else {}) | {"by": model}
 
 
-def _emit(part: StreamPart, keys: frozenset[str], model: str, context: ToolContext) -> None:
+def _emit(part: StreamPart, key: str, model: str, context: ToolContext) -> None:
     marks: dict[str, Json] = {**(part.provider_metadata or {}), "sidestream": {"by": model}}
     match part:
-        case ToolEvent() if part.tool in keys:
+        case ToolEvent() if part.tool == key:
             context.emit(replace(part, provider_metadata=marks))
-        case ToolResult() if part.tool in keys and part.preliminary:
+        case ToolResult() if part.tool == key and part.preliminary:
             context.emit(replace(part, provider_metadata=marks))
         case File():
             context.emit(replace(part, id=f"{context.call_id}:{part.id}", provider_metadata=marks))

@@ -171,4 +171,4 @@ def deliver(context: ToolContext, place: Place, files: Iterable[CodeFile]) -> No
 
 def emit_event(context: ToolContext, kind: str, stage: str, **fields: object) -> None:
     """Emit an event in the format of the Responses API."""
-    context.emit(ToolEvent("", stage, {"type": f"response.{kind}.{stage}", **fields}))
+    context.emit(ToolEvent("", "delta", {"type": f"response.{kind}.{stage}", **fields}, provider_stage=stage))

@@ -36,12 +36,13 @@ class AgentChunks:
 
     def event(self, part: parts.ToolEvent) -> list[Chunk] | None:
         """Return the chunks of a part that a tool forwards, or None for an event of the tool itself."""
-        if part.stage not in _FORWARDED or part.call_id is None:
+        stage = part.provider_stage
+        if stage is None or stage not in _FORWARDED or part.call_id is None:
             return None
         event = jsontext.as_object(part.event)
-        if event.get("type") != part.stage:
+        if event.get("type") != stage:
             return None
-        handler = _HANDLERS.get(part.stage)
+        handler = _HANDLERS.get(stage)
         if handler is None:
             return []
         try:

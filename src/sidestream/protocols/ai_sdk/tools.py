@@ -247,7 +247,7 @@ class ToolChunks:
             where=self.provider if run.provider_executed else "here",
             status=run.status,
             step=run.step,
-            stage=run.stages[-1].name if run.stages else None,
+            stage=run.stages[-1].stage if run.stages else None,
             queries=list(run.queries) or None,
             pages=run.result_count,
             snippet=run.snippet or None,

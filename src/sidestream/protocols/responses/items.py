@@ -40,10 +40,8 @@ _PREFIXES: Final = {
 _ITEM_TYPES: Final = {
     "web_search": "web_search_call",
     "web_fetch": "web_search_call",
-    "url_context": "web_search_call",
     "file_search": "file_search_call",
     "code_interpreter": "code_interpreter_call",
-    "code_execution": "code_interpreter_call",
     "image_generation": "image_generation_call",
 }
 """Hosted tool key → type of its items. Other tools become `mcp_call`, which clients never try to run."""

@@ -233,7 +233,7 @@ class ToolItems:
             return
         if kind in (_ADDED, _DONE):
             given = as_object(event.get("item"))
-        elif part.stage == "done" and not kind.startswith("response.") and kind in items_sent():
+        elif part.provider_stage == "done" and not kind.startswith("response.") and kind in items_sent():
             given = event  # Non-streaming responses have items but no events.
         else:
             self._native_stage(index, kind, event)

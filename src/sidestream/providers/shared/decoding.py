@@ -20,6 +20,7 @@ from sidestream.stream.parts import (
     OutputUsage,
     Raw,
     ResponseMetadata,
+    Stage,
     StreamPart,
     ToolCall,
     ToolEvent,
@@ -73,6 +74,11 @@ def bare_error(rows: Mapping[str, EventRow], fields: JsonObject, key: str = "typ
 
 class DecoderState:
     """The state of one response during decoding. Handlers change it and append to `out`."""
+
+    TOOLS: ClassVar[Mapping[str, str]] = {}
+    """Portable names of tools, by the provider's name, where they differ."""
+    STAGES: ClassVar[Mapping[str, Stage]] = {}
+    """Portable stages, by the provider's word for them."""
 
     def __init__(self, provider: str) -> None:
         self.provider = provider
@@ -128,10 +134,21 @@ class DecoderState:
             self.fault = Error("protocol", message, code="second-answer", retryable=True)
 
     def tool_event(
-        self, tool: str, stage: str, event: Any, call_id: str | None = None, index: int | None = None
+        self,
+        tool: str,
+        word: str,
+        event: Any,
+        call_id: str | None = None,
+        index: int | None = None,
+        stage: Stage | None = None,
     ) -> None:
-        """Emit a tool event."""
-        self.out.append(ToolEvent(tool, stage, event, call_id=call_id, output_index=index))
+        """Emit a tool event, given the provider's names of the tool and the stage."""
+        stage = stage or self.STAGES[word]
+        self.out.append(ToolEvent(self.portable(tool), stage, event, call_id, index, tool, word))
+
+    def portable(self, tool: str) -> str:
+        """Return the portable name of a hosted tool."""
+        return self.TOOLS.get(tool, tool)
 
     def corrected(self, text_id: str) -> None:
         """Emit a notice that the final text of a block differs from the streamed text."""
@@ -169,7 +186,8 @@ class DecoderState:
     def answered_call(self, tool: str, call_id: str | None) -> ToolCall | None:
         """Remove and return the earlier call that a result belongs to. Without an id, that is the tool's last call."""
         if call_id is None:
-            call_id = next((id for id, call in reversed(self.open_calls.items()) if call.tool == tool), None)
+            calls = reversed(self.open_calls.items())
+            call_id = next((id for id, call in calls if (call.provider_tool or call.tool) == tool), None)
         return None if call_id is None else self.open_calls.pop(call_id, None)
 
     def end_with_error(self, error: Error, usage: Usage) -> None:

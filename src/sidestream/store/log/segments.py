@@ -144,8 +144,8 @@ class SegmentFold:
 
 def event_with(last: ToolEvent, part: ToolEvent) -> ToolEvent | None:
     """Join two events of one call if the second is a delta that continues the first, else return None."""
-    is_same = part.stage == last.stage and part.tool == last.tool and part.call_id == last.call_id
-    if not is_same or not part.stage.endswith("delta"):
+    is_same = part.provider_stage == last.provider_stage and part.key == last.key and part.call_id == last.call_id
+    if not is_same or not (part.provider_stage or "").endswith("delta"):
         return None
     event = joined_event(last.event, part.event)
     return None if event is None else replace(last, event=event)
@@ -246,7 +246,7 @@ def _result(f: SegmentFold, part: ToolResult) -> None:
 
 def _is_forwarded_preview(part: ToolEvent) -> bool:
     """Return whether the event is a preview that a subagent forwards."""
-    event = jsontext.as_object(part.event) if part.stage == "tool-result" else {}
+    event = jsontext.as_object(part.event) if part.provider_stage == "tool-result" else {}
     return event.get("type") == "tool-result" and event.get("preliminary") is True
 
 

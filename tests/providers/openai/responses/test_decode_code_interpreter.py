@@ -35,7 +35,12 @@ def test_container_and_code_stream_as_one_json_input():
         ToolInputDelta("ci_1", '"}'),
         ToolInputEnd("ci_1"),
         ToolCall(
-            "ci_1", "code_interpreter", "code_interpreter", True, {"container_id": "cntr_1", "code": 'print("hi")\n'}
+            "ci_1",
+            "code_interpreter",
+            "code_interpreter",
+            True,
+            {"container_id": "cntr_1", "code": 'print("hi")\n'},
+            provider_tool="code_interpreter",
         ),
         ToolResult(
             "ci_1",
@@ -54,7 +59,7 @@ def test_events_are_emitted_verbatim_before_derived_parts():
     parts = decode(sent)
     emitted = of(parts, ToolEvent)
     assert [part.event for part in emitted] == sent[1:-1]
-    assert [part.stage for part in emitted] == [
+    assert [part.provider_stage for part in emitted] == [
         "added",
         "in_progress",
         "delta",
@@ -80,7 +85,7 @@ def test_events_are_emitted_verbatim_before_derived_parts():
 def test_call_is_emitted_before_code_runs():
     parts = decode(stream(code(0, "x")))
     call = next(n for n, part in enumerate(parts) if isinstance(part, ToolCall))
-    running = next(n for n, part in enumerate(parts) if getattr(part, "stage", "") == "interpreting")
+    running = next(n for n, part in enumerate(parts) if getattr(part, "provider_stage", "") == "interpreting")
     assert call < running
 
 
@@ -168,7 +173,14 @@ def test_code_present_only_in_final_item_is_emitted():
         ToolInputDelta("ci_1", "x = 1"),
         ToolInputDelta("ci_1", '"}'),
         ToolInputEnd("ci_1"),
-        ToolCall("ci_1", "code_interpreter", "code_interpreter", True, {"container_id": "cntr_1", "code": "x = 1"}),
+        ToolCall(
+            "ci_1",
+            "code_interpreter",
+            "code_interpreter",
+            True,
+            {"container_id": "cntr_1", "code": "x = 1"},
+            provider_tool="code_interpreter",
+        ),
         ToolResult(
             "ci_1",
             "code_interpreter",

@@ -44,12 +44,20 @@ from support.streams import (
 def test_web_search_emits_events_then_call_then_result():
     sources = [{"type": "url", "url": "https://example.com/a"}]
     parts = items(web_search(0))
-    assert [part.stage for part in of(parts, ToolEvent)] == ["added", "in_progress", "searching", "completed", "done"]
+    assert [part.provider_stage for part in of(parts, ToolEvent)] == [
+        "added",
+        "in_progress",
+        "searching",
+        "completed",
+        "done",
+    ]
     assert without_events(parts) == [
         ToolInputStart("ws_1", "web_search", True),
         ToolInputDelta("ws_1", '{"type":"search","query":"news"}'),
         ToolInputEnd("ws_1"),
-        ToolCall("ws_1", "web_search", "web_search", True, {"type": "search", "query": "news"}),
+        ToolCall(
+            "ws_1", "web_search", "web_search", True, {"type": "search", "query": "news"}, provider_tool="web_search"
+        ),
         ToolResult("ws_1", "web_search", "web_search", {"status": "completed", "sources": sources}, False, True),
     ]
 
@@ -114,7 +122,7 @@ def test_mcp_call_streams_arguments_and_has_output():
         ToolInputStart("mcp_1", "ask", True),
         ToolInputDelta("mcp_1", '{"question":"why"}'),
         ToolInputEnd("mcp_1"),
-        ToolCall("mcp_1", "ask", "mcp", True, {"question": "why"}),
+        ToolCall("mcp_1", "ask", "mcp", True, {"question": "why"}, provider_tool="mcp"),
         ToolResult("mcp_1", "ask", "mcp", {"server_label": "wiki", "output": "42"}, False, True),
     ]
 
@@ -152,7 +160,7 @@ def test_mcp_tool_list_without_end_comes_from_final_response():
     ]
     events = [added(0, {**lists[0], "tools": []}), added(1, {**lists[1], "tools": []}), done(1, lists[1])]
     emitted = of(decode([*events, event("completed", response=response(lists))]), ToolEvent)
-    assert [part.stage for part in emitted] == ["added", "added", "done", "done"]
+    assert [part.provider_stage for part in emitted] == ["added", "added", "done", "done"]
     assert emitted[-1].event == lists[0]
 
 

@@ -51,7 +51,7 @@ def test_image_call_emits_previews_result_and_file():
     ]
     same = ("ig_1", "image_generation", "image_generation")
     assert found[3:] == [
-        ToolCall(*same, True, {}),
+        ToolCall(*same, True, {}, provider_tool="image_generation"),
         ToolResult(*same, {"partial_image_index": 0, "partial_image_b64": "one"}, False, True, preliminary=True),
         ToolResult(*same, {"partial_image_index": 1, "partial_image_b64": "two"}, False, True, preliminary=True),
         ToolResult(*same, {"status": "completed", "quality": "low", "result": PICTURE}, False, True),
@@ -63,7 +63,7 @@ def test_image_call_emits_previews_result_and_file():
 def test_image_call_is_emitted_before_later_events():
     parts = decode(stream(image(0)))
     call = next(n for n, part in enumerate(parts) if isinstance(part, ToolCall))
-    assert [part.stage for part in of(parts[:call], ToolEvent)] == ["added"]
+    assert [part.provider_stage for part in of(parts[:call], ToolEvent)] == ["added"]
 
 
 @requirement("R35")

@@ -50,7 +50,7 @@ def test_diff_streams_escaped_inside_operation_json():
         ToolInputDelta("call_1", r"+\"b\"\n"),
         ToolInputDelta("call_1", '"}'),
         ToolInputEnd("call_1"),
-        ToolCall("call_1", "apply_patch", "apply_patch", False, UPDATE, action={}),
+        ToolCall("call_1", "apply_patch", "apply_patch", False, UPDATE, action={}, provider_tool="apply_patch"),
     ]
 
 
@@ -64,7 +64,8 @@ def test_file_deletion_streams_at_once_and_is_called_at_end():
         ToolInputEnd("call_1"),
     ]
     whole = without_events(items(events))
-    assert whole == [*at_start, ToolCall("call_1", "apply_patch", "apply_patch", False, DELETE, action={})]
+    call = ToolCall("call_1", "apply_patch", "apply_patch", False, DELETE, action={}, provider_tool="apply_patch")
+    assert whole == [*at_start, call]
 
 
 @requirement("R34")
@@ -128,6 +129,7 @@ def test_local_shell_call_has_its_action():
                 "timeout_ms": 100,
                 "working_directory": "/tmp",
             },
+            provider_tool="local_shell",
         ),
     ]
 
@@ -211,7 +213,7 @@ def test_hosted_shell_output_is_result_of_its_call():
 def test_shell_output_events_belong_to_their_call():
     events = of(items(shell(0, ["ls"]), shell_output(1, "a.txt\n")), ToolEvent)
     assert {part.call_id for part in events} == {"call_1"}
-    assert [(part.stage, part.output_index) for part in events][-4:] == [
+    assert [(part.provider_stage, part.output_index) for part in events][-4:] == [
         ("added", 1),
         ("delta", 1),
         ("done", 1),

@@ -90,7 +90,7 @@ def pause_s(part: StreamPart) -> float:
             return 0.008
         case ToolResult(preliminary=True):
             return 0.7
-        case ToolEvent(stage="searching" | "interpreting" | "generating") | ToolEvent(tool="mcp", stage="in_progress"):
+        case ToolEvent(stage="running") | ToolEvent(tool="mcp", provider_stage="in_progress"):
             return 0.6
         case File():
             return 0.3

@@ -64,7 +64,7 @@ def _result_stop(s: MessagesState, block: BlockState) -> None:
 
 def _upload(s: MessagesState, block: BlockState, value: shapes.UploadBlock) -> None:
     """Register a file to download."""
-    results.add_download(s, value.file_id, "code_execution", None)
+    results.add_download(s, value.file_id, block.portable_tool, None)
 
 
 def _compaction_start(s: MessagesState, block: BlockState, value: shapes.CompactionBlock) -> None:

@@ -97,7 +97,10 @@ def _hosted_delta(block: BlockState, data: bytes) -> list[StreamPart] | None:
         return None
     block.deltas.append(text)
     part_id = block.part_id
-    return [ToolEvent(block.tool or block.kind, "delta", event, part_id, index), ToolInputDelta(part_id, text)]
+    return [
+        ToolEvent(block.portable_tool, block.growing, event, part_id, index, block.tool, "delta"),
+        ToolInputDelta(part_id, text),
+    ]
 
 
 EVENTS: dict[str, EventRow] = {

@@ -6,7 +6,7 @@ import msgspec
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
-from sidestream.providers.anthropic.decode import outcome, shapes
+from sidestream.providers.anthropic.decode import outcome, results, shapes
 from sidestream.providers.anthropic.decode.blocks import BLOCKS, DELTAS, BlockRow
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
 from sidestream.providers.shared.decoding import UNREADABLE
@@ -41,7 +41,7 @@ def whole_block(s: MessagesState, index: int, content: Any) -> None:
     except UNREADABLE:
         s.raw(content)
         return
-    _start(s, index, row, value, block, event=block, stage="result" if row.is_result else "done")
+    _start(s, index, row, value, block, event=block, word="result" if row.is_result else "done")
     _stop(s, s.at[index], row)
 
 
@@ -61,7 +61,7 @@ def on_block_start(s: MessagesState, e: shapes.BlockStart, raw: JsonObject) -> N
         return
     if known is not None:
         _end(s, known)
-    _start(s, e.index, row, value, e.content_block, event=raw, stage="result" if row.is_result else "start")
+    _start(s, e.index, row, value, e.content_block, event=raw, word="result" if row.is_result else "start")
 
 
 def _is_same(known: BlockState, kind: str, block: JsonObject) -> bool:
@@ -73,8 +73,9 @@ def _is_same(known: BlockState, kind: str, block: JsonObject) -> bool:
 def _repeated(s: MessagesState, block: BlockState, event: JsonObject) -> None:
     """Report a repeated event without changing the state."""
     if block.tool is not None and BLOCKS[block.kind].tool is not None:
-        stage = str(event.get("type")).rpartition("_")[2]
-        s.tool_event(block.tool, stage, event, _call_id(block), block.index)
+        word = str(event.get("type")).rpartition("_")[2]
+        stage = block.stage if BLOCKS[block.kind].is_result else s.STAGES.get(word, block.stage)
+        s.tool_event(block.tool, word, event, _call_id(block), block.index, stage)
     else:
         s.raw(event)
 
@@ -87,14 +88,17 @@ def _start(
     content: JsonObject,
     *,
     event: Any,
-    stage: str,
+    word: str,
 ) -> None:
     s.emit_pending_call()
     block = s.new_block(index, str(content["type"]), content)
     if row.tool is not None:
-        block.tool = _tool_of(s, row, value, content)
+        s.of_tool(
+            block, _tool_of(s, row, value, content), is_error=results.is_error(content) if row.is_result else None
+        )
         call_id = getattr(value, "tool_use_id", None) or getattr(value, "id", None)
-        s.tool_event(block.tool, stage, event, call_id or (None if row.is_result else block.part_id), index)
+        call_id = call_id or (None if row.is_result else block.part_id)
+        s.tool_event(block.tool or "", word, event, call_id, index, block.stage if row.is_result else None)
     row.start(s, block, value)
 
 
@@ -118,11 +122,11 @@ def on_block_delta(s: MessagesState, e: shapes.BlockDelta, raw: JsonObject) -> N
     block = s.at.get(e.index)
     if block is None and row is not None and row.opens is not None:
         opened = BLOCKS[row.opens]
-        _start(s, e.index, opened, opened.shape(), {"type": row.opens}, event=raw, stage="start")
+        _start(s, e.index, opened, opened.shape(), {"type": row.opens}, event=raw, word="start")
         block = s.at[e.index]
     hosted = block is not None and block.kind in BLOCKS and BLOCKS[block.kind].tool is not None
     if block is not None and hosted:
-        s.tool_event(block.tool or block.kind, "delta", raw, _call_id(block), e.index)
+        s.tool_event(block.tool or block.kind, "delta", raw, _call_id(block), e.index, block.growing)
     if block is not None and row is not None and block.is_open and block.kind in row.blocks:
         row.handler(s, block, value)
     elif not hosted:
@@ -137,7 +141,7 @@ def on_block_stop(s: MessagesState, e: shapes.BlockStop, raw: JsonObject) -> Non
         return
     row = BLOCKS[block.kind]
     if row.tool is not None:
-        s.tool_event(block.tool or block.kind, "stop", raw, _call_id(block), e.index)
+        s.tool_event(block.tool or block.kind, "stop", raw, _call_id(block), e.index, block.stage)
     elif not block.is_open:
         s.raw(raw)
     _stop(s, block, row)

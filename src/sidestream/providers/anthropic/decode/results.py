@@ -28,15 +28,21 @@ def result_start(s: MessagesState, block: BlockState, value: shapes.ResultBlock)
     """Emit `tool-result`, and `file` for each file that it delivers. Emit `custom` if its call is unknown."""
     call = _call_of(s, value.tool_use_id)
     content = value.content
-    error = is_object(content) and str(content.get("type")).endswith("_error")
+    is_failed = is_error(block.raw)
     if call is None:
         s.out.append(Custom(f"anthropic.{block.kind}", block.raw))
     else:
-        s.result(call, content, is_error=bool(value.is_error) or error)
+        s.result(call, content, is_error=is_failed)
     deliver = DELIVERIES.get(block.kind)
-    if deliver is not None and not error:
+    if deliver is not None and not is_failed:
         call_id = value.tool_use_id if call is None else call.part_id
         deliver(s, block, content, call_id)
+
+
+def is_error(block: JsonObject) -> bool:
+    """Return whether a result block reports an error."""
+    content = block.get("content")
+    return block.get("is_error") is True or (is_object(content) and str(content.get("type")).endswith("_error"))
 
 
 def _call_of(s: MessagesState, call_id: str) -> BlockState | None:
@@ -49,12 +55,14 @@ def _call_of(s: MessagesState, call_id: str) -> BlockState | None:
     if made is None and (raw := s.context.waiting.get(call_id)) is not None:
         # An earlier turn made the call, so this stream has not reported it yet.
         name = text_in(raw, "name") or str(raw.get("type"))
-        made = ToolCall(call_id, name, tool_key(raw), True, input=raw.get("input") or {})
+        tool = tool_key(raw)
+        made = ToolCall(call_id, name, s.portable(tool), True, input=raw.get("input") or {}, provider_tool=tool)
         s.out.append(made)
     if made is None:
         return None
     call = BlockState(-1, "server_tool_use", call_id, {})
-    call.name, call.tool, call.input = made.name, made.tool, made.input
+    call.name, call.input = made.name, made.input
+    s.of_tool(call, made.provider_tool or made.tool)
     call.provider_executed = call.called = True
     s.calls[call_id] = call
     return call
@@ -75,7 +83,9 @@ def _links(s: MessagesState, block: BlockState, content: object, call_id: str) -
         if entry.get("type") == "web_search_result" and url and s.is_new(url):
             s.count_entry()
             name = text_in(entry, "title")
-            s.out.append(File(f"{call_id}:{number}", "text/html", name, url=url, tool=block.tool, call_id=call_id))
+            s.out.append(
+                File(f"{call_id}:{number}", "text/html", name, url=url, tool=block.portable_tool, call_id=call_id)
+            )
 
 
 def _document(s: MessagesState, block: BlockState, content: object, call_id: str) -> None:
@@ -94,7 +104,7 @@ def _document(s: MessagesState, block: BlockState, content: object, call_id: str
     block.file = known or name
     if known is None and s.is_new(digest):
         s.documents[digest] = name
-        s.out.append(File(f"{call_id}:document", mime_type, name, data, tool=block.tool, call_id=call_id))
+        s.out.append(File(f"{call_id}:document", mime_type, name, data, tool=block.portable_tool, call_id=call_id))
 
 
 def _bytes_of(source: JsonObject) -> bytes | None:
@@ -122,7 +132,7 @@ def _sandbox_files(s: MessagesState, block: BlockState, content: object, call_id
     for entry in objects(content.get("content")) if is_object(content) else ():
         file_id = text_in(entry, "file_id")
         if file_id:
-            add_download(s, file_id, block.tool, call_id)
+            add_download(s, file_id, block.portable_tool, call_id)
         else:
             _inline_file(s, block, entry, call_id)
 
@@ -139,7 +149,7 @@ def _inline_file(s: MessagesState, block: BlockState, entry: JsonObject, call_id
     number = len(s.documents)
     name = f"output_{block.index}_{number}.{media_types.extension(mime_type)}"
     s.documents[media_types.digest(data)] = name
-    s.out.append(File(f"{call_id}:output:{number}", mime_type, name, data, tool=block.tool, call_id=call_id))
+    s.out.append(File(f"{call_id}:output:{number}", mime_type, name, data, tool=block.portable_tool, call_id=call_id))
 
 
 def add_download(s: MessagesState, file_id: str, tool: str | None, call_id: str | None) -> None:
@@ -164,7 +174,7 @@ def _viewed_file(s: MessagesState, block: BlockState, content: object, call_id: 
     mime_type = media_types.sniff(data)
     name = f"view_{block.index}.{media_types.extension(mime_type)}"
     block.file = s.documents[digest] = name
-    s.out.append(File(f"{call_id}:view", mime_type, name, data, tool=block.tool, call_id=call_id))
+    s.out.append(File(f"{call_id}:view", mime_type, name, data, tool=block.portable_tool, call_id=call_id))
 
 
 DELIVERIES: dict[str, Callable[[MessagesState, BlockState, object, str], None]] = {

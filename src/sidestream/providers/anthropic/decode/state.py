@@ -1,6 +1,7 @@
 """Decoder state of a message, and the emission of its text, calls and results."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
@@ -9,6 +10,7 @@ from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, M
 from sidestream.providers.shared.decoding import DecoderState, input_fields
 from sidestream.stream.parts import (
     Custom,
+    Stage,
     StreamPart,
     TextDelta,
     TextEnd,
@@ -29,6 +31,7 @@ class BlockState:
         "citations",
         "deltas",
         "file",
+        "growing",
         "index",
         "input",
         "is_answer",
@@ -38,8 +41,10 @@ class BlockState:
         "metadata",
         "name",
         "part_id",
+        "portable_tool",
         "provider_executed",
         "raw",
+        "stage",
         "streamed",
         "tool",
     )
@@ -55,6 +60,12 @@ class BlockState:
         """Fields that stream in pieces, besides the content itself."""
         self.name = ""
         self.tool: str | None = None
+        """Key of the events of a hosted tool, or name of the client's function."""
+        self.portable_tool = ""
+        self.stage: Stage = "running"
+        """Stage at the block's end."""
+        self.growing: Stage = "delta"
+        """Stage of its deltas."""
         self.provider_executed = False
         self.is_open = True
         self.is_answer = False
@@ -82,6 +93,13 @@ class BlockState:
 
 class MessagesState(DecoderState):
     """Decoder state for one message."""
+
+    TOOLS: ClassVar[Mapping[str, str]] = {
+        "code_execution": "code_interpreter",
+        "bash_code_execution": "code_interpreter",
+        "text_editor_code_execution": "code_interpreter",
+    }
+    STAGES: ClassVar[Mapping[str, Stage]] = {"start": "started", "done": "running"}
 
     def __init__(self, context: MessagesContext) -> None:
         super().__init__(PROVIDER_NAME)
@@ -130,7 +148,8 @@ class MessagesState(DecoderState):
 
     def begin_call(self, block: BlockState, name: str, tool: str, *, wire_id: str | None, hosted: bool) -> None:
         """Begin a call, or the answer that arrives as a call of the reserved tool."""
-        block.name, block.tool, block.provider_executed = name, tool, hosted
+        block.name, block.provider_executed = name, hosted
+        self.of_tool(block, tool)
         if self.context.has_result_tool and not hosted and name == RESULT_TOOL:
             self._set_text_aside()
             block.is_answer = True
@@ -177,6 +196,15 @@ class MessagesState(DecoderState):
         if block is not None:
             self.out.append(_tool_call(block, is_cut=is_cut))
 
+    def of_tool(self, block: BlockState, tool: str, *, is_error: bool | None = None) -> None:
+        """Set the tool of a block. `is_error` says how its call ended, for a result."""
+        block.tool = tool
+        block.portable_tool = self.portable(tool)
+        if is_error is not None:
+            block.stage = "failed" if is_error else "completed"
+        elif tool not in self.TOOLS:  # The input of the others is code.
+            block.growing = "input"
+
     def is_new(self, key: str) -> bool:
         """Return whether a link or file appears for the first time in this turn."""
         if key in self._delivered:
@@ -189,8 +217,7 @@ class MessagesState(DecoderState):
         if call.part_id in self.results:
             return
         self.results[call.part_id] = (value, is_error)
-        tool = call.tool or call.name
-        self.out.append(ToolResult(call.part_id, call.name, tool, value, is_error, True))
+        self.out.append(ToolResult(call.part_id, call.name, call.portable_tool, value, is_error, True))
 
 
 def _tool_call(block: BlockState, *, is_cut: bool = False) -> ToolCall:
@@ -199,12 +226,14 @@ def _tool_call(block: BlockState, *, is_cut: bool = False) -> ToolCall:
     action = None
     if block.is_native and "input" in fields:
         action = portable(block.tool or block.name, text_in(block.raw, "name") or "", fields["input"])
+    tool = block.tool or block.name
     return ToolCall(
         block.part_id,
         block.name,
-        block.tool or block.name,
+        block.portable_tool if block.provider_executed else tool,
         block.provider_executed,
         provider_metadata={PROVIDER_NAME: block.metadata} if block.metadata else None,
         action=action,
+        provider_tool=tool if block.provider_executed else None,
         **fields,
     )

@@ -158,7 +158,7 @@ def on_code_result(s: GenerateContentState, value: shapes.CodeExecutionResult, r
         mime_type = media_types.sniff(data)
         kind = "image" if mime_type.startswith("image/") else "file"
         name = f"{kind}_{s.files}.{media_types.extension(mime_type)}"
-        s.file(mime_type, name, data=data, tool=call.tool, call_id=call.id)
+        s.file(mime_type, name, data=data, tool=s.portable(call.tool), call_id=call.id)
 
 
 def on_tool_call(s: GenerateContentState, value: shapes.ToolCallWire, raw: JsonObject) -> None:
@@ -179,12 +179,12 @@ def on_tool_response(s: GenerateContentState, value: shapes.ToolResponsePart, ra
     s.hosted_result(call, given.response or {}, is_error=is_error)
 
 
-def _answered(s: GenerateContentState, tool: str, given_id: str | None, stage: str, raw: JsonObject) -> HostedCall:
+def _answered(s: GenerateContentState, tool: str, given_id: str | None, word: str, raw: JsonObject) -> HostedCall:
     """Emit a result's event and return its call. A call that never arrived is emitted now."""
     call = s.pending_call(tool, given_id)
     is_known = call is not None
     call = call or HostedCall(s.call_id(given_id), tool)
-    s.tool_event(tool, stage, raw, call.id)
+    s.tool_event(tool, word, raw, call.id)
     if not is_known:
         s.hosted_call(call, {})
     s.last_code = call if tool == CODE else s.last_code
@@ -216,7 +216,7 @@ def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonO
         mime_type,
         name,
         data=data,
-        tool=call.tool if call else None,
+        tool=s.portable(call.tool) if call else None,
         call_id=call.id if call else None,
         provider_metadata={PROVIDER_NAME: transcription} if transcription else None,
     )

@@ -1,5 +1,6 @@
 """Decoder state for both APIs, and a growing text that converts byte offsets to characters."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from sidestream.stream.parts import (
     ReasoningEnd,
     ReasoningStart,
     Source,
+    Stage,
     StepOutcome,
     TextDelta,
     TextEnd,
@@ -140,6 +142,12 @@ class GeminiBlock(GrowingText):
 class GoogleState(DecoderState):
     """Decoder state for one response of either API."""
 
+    TOOLS: ClassVar[Mapping[str, str]] = {
+        "google_search": "web_search",
+        "url_context": "web_fetch",
+        "code_execution": "code_interpreter",
+    }
+
     USAGE_FIELDS: ClassVar[tuple[str, str, str, str, str]]
     """The API's names for the token counts of the prompt, hosted tools' prompts, cached prompt, output and thoughts."""
 
@@ -238,6 +246,13 @@ class HostedCall:
 class GenerateContentState(GoogleState):
     """Decoder state for one generateContent response."""
 
+    STAGES: ClassVar[Mapping[str, Stage]] = {
+        "in_progress": "started",
+        "interpreting": "started",
+        "grounding": "completed",
+        "completed": "completed",
+        "failed": "failed",
+    }
     USAGE_FIELDS = (
         "promptTokenCount",
         "toolUsePromptTokenCount",
@@ -365,7 +380,7 @@ class GenerateContentState(GoogleState):
             ToolInputStart(call.id, call.tool, True),
             ToolInputDelta(call.id, jsontext.dumps(arguments).decode()),
             ToolInputEnd(call.id),
-            ToolCall(call.id, call.tool, call.tool, True, input=arguments),
+            ToolCall(call.id, call.tool, self.portable(call.tool), True, input=arguments, provider_tool=call.tool),
         ]
 
     def hosted_result(self, call: HostedCall, value: Any, *, is_error: bool = False) -> None:
@@ -373,7 +388,7 @@ class GenerateContentState(GoogleState):
         if not call.answered:
             call.answered = True
             self._unanswered.get(call.tool, {}).pop(call.id, None)
-            self.out.append(ToolResult(call.id, call.tool, call.tool, value, is_error, True))
+            self.out.append(ToolResult(call.id, call.tool, self.portable(call.tool), value, is_error, True))
 
     def pending_call(self, tool: str, given: str | None) -> HostedCall | None:
         """Return the call of a result, by its id, else the last one of this tool without a result."""
@@ -382,8 +397,8 @@ class GenerateContentState(GoogleState):
         else:
             call = next(reversed(self._unanswered.get(tool, {}).values()), None)
         if call is None and (made := self.answered_call(tool, given)) is not None:
-            call = self.hosted[made.id] = HostedCall(made.id, made.tool)
-            self.hosted_tools.add(made.tool)
+            call = self.hosted[made.id] = HostedCall(made.id, made.provider_tool or made.tool)
+            self.hosted_tools.add(call.tool)
         return call
 
 

@@ -1,15 +1,17 @@
 """Decoder state of an interaction, and the emission of its text, calls and results."""
 
 from collections import deque
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.google.computer import client_action
 from sidestream.providers.google.decode.state import DRAFT_PIECES, Family, GeminiBlock, GoogleState
 from sidestream.providers.google.interactions.context import InteractionContext
-from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
+from sidestream.stream.parts import Stage, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
+_CODE = "code_execution"
 _REMEMBERED = 4096
 """Number of event ids to remember."""
 
@@ -60,9 +62,21 @@ class Step:
         return self.kind != "function_call"
 
 
+def _stage(step: Step, word: str) -> Stage | None:
+    """Return the stage of a step's event, or None if the word alone says it."""
+    if word == "delta":
+        return "delta" if step.tool == _CODE or step.kind.endswith("_result") else None
+    if not step.kind.endswith("_result"):
+        return None
+    if word == "start" and "result" not in step.raw:
+        return "running"
+    return "failed" if step.raw.get("is_error") is True else "completed"
+
+
 class InteractionState(GoogleState):
     """Decoder state for one interaction."""
 
+    STAGES: ClassVar[Mapping[str, Stage]] = {"start": "started", "delta": "input", "stop": "running"}
     USAGE_FIELDS = (
         "total_input_tokens",
         "total_tool_use_tokens",
@@ -108,9 +122,9 @@ class InteractionState(GoogleState):
         self._known_event_ids.add(event_id)
         return False
 
-    def step_event(self, step: Step, stage: str, event: Any) -> None:
+    def step_event(self, step: Step, word: str, event: Any) -> None:
         """Emit a tool event for a step of a hosted tool."""
-        self.tool_event(step.tool, stage, event, step.call_id or None, step.index)
+        self.tool_event(step.tool, word, event, step.call_id or None, step.index, _stage(step, word))
 
     def text(self, step: Step, family: Family, text: str) -> None:
         """Add text to a step. Consecutive text forms one block."""
@@ -170,7 +184,10 @@ class InteractionState(GoogleState):
             answered = client_action(self.context, step.name, content["input"])
             if answered is not None:
                 step.tool, content["action"] = answered
-        self.out.append(ToolCall(step.call_id, step.name, step.tool, step.provider_executed, **content))
+        if step.provider_executed:
+            content["provider_tool"] = step.tool
+        tool = self.portable(step.tool) if step.provider_executed else step.tool
+        self.out.append(ToolCall(step.call_id, step.name, tool, step.provider_executed, **content))
 
     def begin_call(self, step: Step) -> None:
         """Register a call that has begun, so that a result may refer to it."""
@@ -184,7 +201,8 @@ class InteractionState(GoogleState):
         if made is None:
             return None
         step = self.calls[made.id] = Step(-1, "", {})
-        step.call_id, step.name, step.tool, step.called, step.done = made.id, made.name, made.tool, True, True
+        step.call_id, step.name, step.tool = made.id, made.name, made.provider_tool or made.tool
+        step.called = step.done = True
         return step
 
     def last_unanswered(self, tool: str) -> Step | None:
@@ -200,4 +218,4 @@ class InteractionState(GoogleState):
         if step.call_id not in self.answered:
             self.answered.add(step.call_id)
             self._unanswered.get(step.tool, {}).pop(step.call_id, None)
-            self.out.append(ToolResult(step.call_id, call.name, call.tool, value, is_error, True))
+            self.out.append(ToolResult(step.call_id, call.name, self.portable(call.tool), value, is_error, True))

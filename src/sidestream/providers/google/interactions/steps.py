@@ -88,7 +88,7 @@ def media(s: InteractionState, step: Step, content: JsonObject) -> bool:
         f"{kind}_{s.files}.{media_types.extension(mime_type)}",
         data=decoded,
         url=None if decoded else uri,
-        tool=step.tool if is_tools else None,
+        tool=s.portable(step.tool) if is_tools else None,
         call_id=step.call_id if is_tools else None,
     )
     kept = {key: value for key, value in content.items() if key != "data"}

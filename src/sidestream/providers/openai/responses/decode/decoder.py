@@ -10,7 +10,7 @@ from sidestream.providers.openai.responses.decode import handlers, outcome, reas
 from sidestream.providers.openai.responses.decode.state import ResponsesState
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
-from sidestream.stream.parts import Error, StreamPart, TextDelta
+from sidestream.stream.parts import Error, Stage, StreamPart, TextDelta
 
 
 class _Delta(Struct, tag_field="type", tag="response.output_text.delta", gc=False):
@@ -150,6 +150,24 @@ EVENTS: dict[str, EventRow] = {
 }
 """Shapes and handlers, by event type."""
 
+_WORDS: dict[str, Stage] = {
+    "in_progress": "started",
+    "searching": "running",
+    "interpreting": "running",
+    "generating": "running",
+    "completed": "completed",
+    "failed": "failed",
+}
+"""Stages, by the last word of an event's type. All other words are those of code, logs and previews."""
+
+STAGES: dict[str, tuple[Stage, str]] = {
+    kind: ("input" if "_arguments." in kind else _WORDS.get(word, "delta"), word)
+    for kind, row in EVENTS.items()
+    if row.tool is not None
+    for word in [kind.rpartition(".")[2]]
+}
+"""Stage of a tool's call and the API's word for it, by event type."""
+
 _OF_STEERING = "reports the status of a steering message, which the run's `steer` parts also report"
 
 IGNORED = {
@@ -224,7 +242,8 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
             if row.tool is not None:
                 index = placed["output_index"]
                 item = s.find(index, fields.get("item_id"))
-                s.item_event(row.tool, kind.rpartition(".")[2], event, index, item)
+                stage, word = STAGES[kind]
+                s.item_event(row.tool, word, event, index, item, stage)
             row.handler(s, value, event)
             if row.handler is text.on_text_delta and type(s.out[-1]) is TextDelta:
                 return TextCursor(s, value)

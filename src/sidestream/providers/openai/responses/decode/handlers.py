@@ -8,7 +8,7 @@ import msgspec
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in, without_none
 from sidestream.providers.openai.responses.decode import outcome, reasoning, shapes, text
-from sidestream.providers.openai.responses.decode.items import ITEMS, begin, code_call
+from sidestream.providers.openai.responses.decode.items import ITEMS, begin, code_call, stage_at_end
 from sidestream.providers.openai.responses.decode.local_actions import command_delta, command_done
 from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
 from sidestream.providers.openai.responses.options import REPLAYED, SESSION_KEY
@@ -56,7 +56,7 @@ def on_item_added(s: ResponsesState, e: shapes.ItemEvent, raw: JsonObject) -> No
     count = len(s.items)
     item = _whole_item(s, e.output_index, e.item, value, is_new=True)
     if row.tool:
-        s.item_event(row.tool, "added", raw, e.output_index, item)
+        s.item_event(row.tool, "added", raw, e.output_index, item, row.opens)
     if row.added and len(s.items) > count:
         row.added(s, item, value)
 
@@ -75,7 +75,7 @@ def item_done(s: ResponsesState, index: int, raw_item: JsonObject, event: Any) -
     value = msgspec.convert(raw_item, row.shape)
     item = _whole_item(s, index, raw_item, value, is_new=False)
     if row.tool:
-        s.item_event(row.tool, "done", event, index, item)
+        s.item_event(row.tool, "done", event, index, item, stage_at_end(row, raw_item))
     if item.done:
         return
     item.done = True

@@ -12,7 +12,7 @@ from sidestream.messages.references import reference_to
 from sidestream.providers.openai.responses.decode import local_actions, reasoning, shapes, text
 from sidestream.providers.openai.responses.decode.state import PROVIDER_NAME, X_SEARCH, ItemState, ResponsesState
 from sidestream.providers.shared.decoding import parse_input
-from sidestream.stream.parts import Custom, File, ToolApprovalRequest
+from sidestream.stream.parts import Custom, File, Stage, ToolApprovalRequest
 
 Handler = Callable[[ResponsesState, ItemState, Any], None]
 _FAILED = ("failed", "incomplete")
@@ -28,6 +28,10 @@ class ItemRow(Struct, frozen=True, kw_only=True):
     name: str | None = None
     hosted: bool = True
     """Whether the provider executes the call, rather than the client."""
+    opens: Stage = "started"
+    """Stage in which the item's first event puts its call."""
+    ends: Stage = "completed"
+    """Stage in which the item's last event puts its call, unless it failed."""
     paired_by_call_id: bool = False
     """Whether parts use the call id, to which the output refers, rather than the item's id."""
 
@@ -36,9 +40,10 @@ def begin(s: ResponsesState, item: ItemState, row: ItemRow, value: shapes.Item) 
     """Set the name, tool and part id of an item, from its row and its first event."""
     item.name = row.name or getattr(value, "name", "") or row.tool or item.kind
     item.tool = row.tool or item.name
+    item.provider_tool = row.tool
     item.provider_executed = row.hosted
     if item.kind == "custom_tool_call" and s.runs_itself(item.name):
-        item.tool, item.provider_executed = X_SEARCH, True
+        item.tool, item.provider_tool, item.provider_executed = X_SEARCH, X_SEARCH, True
     wanted = value.call_id if row.paired_by_call_id else getattr(value, "approval_request_id", None)
     if row.done is _output_done:
         call = _call_of(s, item, value)
@@ -253,6 +258,12 @@ def _call_of(s: ResponsesState, output: ItemState, value: shapes.Item) -> ItemSt
     return max(before, key=lambda item: item.index, default=None) or s.taken_up(output.tool, None)
 
 
+def stage_at_end(row: ItemRow, item: JsonObject) -> Stage:
+    """Return the stage in which a complete item puts its call."""
+    failed = item.get("status") in _FAILED or item.get("error") is not None or _timed_out(item.get("output"))
+    return "failed" if failed and row.ends == "completed" else row.ends
+
+
 def _timed_out(output: Any) -> bool:
     outcomes = [jsontext.as_object(entry).get("outcome") for entry in jsontext.as_list(output)]
     return any(jsontext.as_object(outcome).get("type") == "timeout" for outcome in outcomes)
@@ -297,7 +308,7 @@ ITEMS: dict[str, ItemRow] = {
     ),
     "mcp_call": ItemRow(shape=shapes.McpCallItem, tool="mcp", added=_input_added, done=_mcp_done),
     "mcp_list_tools": ItemRow(shape=shapes.McpListToolsItem, tool="mcp", done=_listed),
-    "mcp_approval_request": ItemRow(shape=shapes.McpApprovalItem, tool="mcp", done=_approval_done),
+    "mcp_approval_request": ItemRow(shape=shapes.McpApprovalItem, tool="mcp", done=_approval_done, ends="started"),
     "shell_call": ItemRow(
         shape=shapes.ShellItem,
         tool="shell",
@@ -306,8 +317,9 @@ ITEMS: dict[str, ItemRow] = {
         done=local_actions.shell_done,
         hosted=False,
         paired_by_call_id=True,
+        ends="running",
     ),
-    "shell_call_output": ItemRow(shape=shapes.Item, tool="shell", done=_output_done),
+    "shell_call_output": ItemRow(shape=shapes.Item, tool="shell", done=_output_done, opens="running"),
     "apply_patch_call": ItemRow(
         shape=shapes.PatchItem,
         tool="apply_patch",
@@ -315,8 +327,9 @@ ITEMS: dict[str, ItemRow] = {
         done=local_actions.patch_done,
         hosted=False,
         paired_by_call_id=True,
+        ends="running",
     ),
-    "apply_patch_call_output": ItemRow(shape=shapes.Item, tool="apply_patch", done=_output_done),
+    "apply_patch_call_output": ItemRow(shape=shapes.Item, tool="apply_patch", done=_output_done, opens="running"),
     "local_shell_call": ItemRow(
         shape=shapes.ActionItem,
         tool="local_shell",
@@ -324,8 +337,9 @@ ITEMS: dict[str, ItemRow] = {
         done=local_actions.action_done,
         hosted=False,
         paired_by_call_id=True,
+        ends="running",
     ),
-    "local_shell_call_output": ItemRow(shape=shapes.Item, tool="local_shell", done=_output_done),
+    "local_shell_call_output": ItemRow(shape=shapes.Item, tool="local_shell", done=_output_done, opens="running"),
     "computer_call": ItemRow(
         shape=shapes.ActionItem,
         tool="computer_use",
@@ -333,13 +347,18 @@ ITEMS: dict[str, ItemRow] = {
         done=local_actions.action_done,
         hosted=False,
         paired_by_call_id=True,
+        ends="running",
     ),
-    "computer_call_output": ItemRow(shape=shapes.Item, tool="computer_use", done=_output_done),
+    "computer_call_output": ItemRow(shape=shapes.Item, tool="computer_use", done=_output_done, opens="running"),
     # The call id may change between added and done, so nothing is emitted before done.
-    "tool_search_call": ItemRow(shape=shapes.ToolSearchItem, tool="tool_search", done=_tool_search_done),
-    "tool_search_output": ItemRow(shape=shapes.Item, tool="tool_search", done=_output_done),
-    "program": ItemRow(shape=shapes.ProgramItem, tool=_PROGRAM, done=_program_done, paired_by_call_id=True),
-    "program_output": ItemRow(shape=shapes.Item, tool=_PROGRAM, done=_output_done),
+    "tool_search_call": ItemRow(
+        shape=shapes.ToolSearchItem, tool="tool_search", done=_tool_search_done, ends="running"
+    ),
+    "tool_search_output": ItemRow(shape=shapes.Item, tool="tool_search", done=_output_done, opens="running"),
+    "program": ItemRow(
+        shape=shapes.ProgramItem, tool=_PROGRAM, done=_program_done, paired_by_call_id=True, ends="running"
+    ),
+    "program_output": ItemRow(shape=shapes.Item, tool=_PROGRAM, done=_output_done, opens="running"),
     "compaction": _ONLY_HERE,
     "additional_tools": _ONLY_HERE,
     "configuration_update": _ONLY_HERE,

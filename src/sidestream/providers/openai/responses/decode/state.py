@@ -8,7 +8,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, DecoderState, input_fields
-from sidestream.stream.parts import ToolCall, ToolEvent, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
+from sidestream.stream.parts import Stage, ToolCall, ToolEvent, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
 PROVIDER_NAME = "openai-responses"
 X_SEARCH = "x_search"
@@ -82,6 +82,7 @@ class ItemState:
         "phase",
         "preview",
         "provider_executed",
+        "provider_tool",
         "raw",
         "streamed",
         "tool",
@@ -99,6 +100,7 @@ class ItemState:
         self.raw: JsonObject = {}
         self.name = ""
         self.tool = ""
+        self.provider_tool: str | None = None
         self.provider_executed = True
         self.blocks: dict[tuple[str, int], ItemBlock] = {}
         self.open_part: ItemBlock | None = None
@@ -222,14 +224,16 @@ class ResponsesState(DecoderState):
         """Completed items, in output order."""
         return sorted((item for item in self.items if item.done), key=lambda item: item.index)
 
-    def item_event(self, tool: str, stage: str, event: Any, index: int | None, item: ItemState | None) -> None:
+    def item_event(
+        self, tool: str, word: str, event: Any, index: int | None, item: ItemState | None, stage: Stage
+    ) -> None:
         """Emit a tool event with the id of its item."""
         if item is not None:
             call_id = item.part_id
         else:
             item_id = jsontext.as_object(event).get("item_id")
             call_id = item_id if isinstance(item_id, str) else None
-        self.out.append(ToolEvent(tool, stage, event, call_id=call_id, output_index=index))
+        self.out.append(ToolEvent(tool, stage, event, call_id, index, tool, word))
 
     def open_input(self, item: ItemState, text: str = "") -> None:
         """Start the input of a call, once."""
@@ -272,7 +276,15 @@ class ResponsesState(DecoderState):
         elif not item.provider_executed and item.action is not None:
             content["action"] = item.action
         self.out.append(
-            ToolCall(item.part_id, item.name, item.tool, item.provider_executed, provider_metadata=metadata, **content)
+            ToolCall(
+                item.part_id,
+                item.name,
+                item.tool,
+                item.provider_executed,
+                provider_metadata=metadata,
+                provider_tool=item.provider_tool,
+                **content,
+            )
         )
 
     def result(self, item: ItemState, value: Any, *, is_error: bool = False, preliminary: bool = False) -> None:
@@ -308,7 +320,7 @@ class ResponsesState(DecoderState):
         if made is None:
             return None
         item = ItemState(-1, -1, "", made.id)
-        item.name, item.tool, item.called = made.name, made.tool, True
+        item.name, item.tool, item.provider_tool, item.called = made.name, made.tool, made.provider_tool, True
         self._unanswered.setdefault(made.tool, {})[made.id] = item
         return item
 

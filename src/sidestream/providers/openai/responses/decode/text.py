@@ -223,7 +223,7 @@ def _container_file(s: ResponsesState, annotation: JsonObject, event: Any) -> No
     call = s.code_call_in(container)
     # The code may have run in an earlier response.
     call_id, index = (call.part_id, call.index) if call is not None else (None, None)
-    s.tool_event("code_interpreter", "annotation", event, call_id, index)
+    s.tool_event("code_interpreter", "annotation", event, call_id, index, "completed")
     start, end = int_in(annotation, "start_index"), int_in(annotation, "end_index")
     is_empty = start is not None and start == end
     if file_id and not is_empty and (container, file_id) not in s.downloads:
