@@ -131,6 +131,30 @@ async def test_filters_match_hosted_tools(index: Index, docs: Path):
     assert await index.search(query, filters=Combination(operator="and", filters=[newer, by_type])) == []
 
 
+@requirement("R126")
+async def test_add_without_attributes_keeps_them(index: Index, docs: Path):
+    sales = Comparison(attribute="dept", value="sales")
+    await index.add(docs, attributes={"dept": "sales"})
+    assert await index.add(docs) == AddReport(unchanged=3)
+    assert len(await index.search("brakes", filters=sales)) == 3
+    await index.add(docs, attributes={})
+    assert await index.search("brakes", filters=sales) == []
+
+
+async def test_file_has_attributes_of_all_roots_around_it(index: Index, docs: Path):
+    await index.add(docs, attributes={"dept": "sales", "year": 2024})
+    await index.add(docs / "sub", attributes={"dept": "hr"})
+    await index.add(docs / "cars.md")
+    for _ in range(2):
+        found = {file.filename: file.attributes for file in await index.list()}
+        assert found == {
+            "cars.md": {"dept": "sales", "year": 2024},
+            "cooking.txt": {"dept": "sales", "year": 2024},
+            "cats.html": {"dept": "hr", "year": 2024},
+        }
+        assert await index.refresh() == AddReport(unchanged=5), "no root overwrites another's attributes"
+
+
 @pytest.mark.parametrize(
     ("operator", "value", "holds"),
     [

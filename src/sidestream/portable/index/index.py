@@ -200,8 +200,10 @@ class Index:
     ) -> AddReport:
         """Index new and changed files in the paths, and remove missing ones.
 
-        `attributes` are for filters. Files that cannot be read, and links that lead outside, are reported without
-        stopping the others. Raises ConfigurationError if a path does not exist, or leads out of the folders `within`.
+        `attributes` are for filters. None keeps those that a path already has. A file has the attributes of every added
+        path that contains it; those of the innermost path win. Files that cannot be read, and links that lead outside,
+        are reported without stopping the others. Raises ConfigurationError if a path does not exist, or leads out of
+        the folders `within`.
         """
         roots = [root_of(path) for path in paths]
         report = AddReport()
@@ -210,7 +212,7 @@ class Index:
                 opened = Root(root, within)
             except OSError as error:
                 raise ConfigurationError(f"{root} cannot be read: {message_of(error)}") from error
-            await self._call(self._database.add_root, root, dict(attributes or {}))
+            await self._call(self._database.add_root, root, attributes)
             report += await self._refresh(root, opened, progress)
         self.start()
         return report
@@ -348,7 +350,7 @@ class Index:
 
     async def _refresh(self, path: str, root: Root, progress: Progress) -> AddReport:
         known = {file.path: file for file in await self._call(self._database.files) if _is_in(file.path, path)}
-        attributes = await self._call(self._database.root_attributes, path)
+        known_roots = await self._call(self._database.root_attributes)
         try:
             entries = await asyncio.to_thread(root.entries)
         except (OSError, DocumentError) as error:  # Its files are kept, like those of a missing folder.
@@ -357,6 +359,7 @@ class Index:
         gone = [*known.keys() - {entry.path for entry in entries}]
         for done, entry in enumerate(entries):
             progress("files", done, len(entries))
+            attributes = _inherited(known_roots, entry.path)
             try:
                 report += await self._add_file(root, entry, known.get(entry.path), attributes)
             except FileNotFoundError:  # Removed since the folder was listed.
@@ -475,6 +478,12 @@ class _Scope:
         if self._folders and not any(_is_in(file.path, folder) for folder in self._folders):
             return False
         return self._filters is None or fits(file.all_attributes, self._filters)
+
+
+def _inherited(roots: Mapping[str, Mapping[str, Json]], path: str) -> dict[str, Json]:
+    """Return a file's attributes. Those of an inner root override those of the roots around it."""
+    around = sorted((root for root in roots if _is_in(path, root)), key=len)
+    return {name: value for root in around for name, value in roots[root].items()}
 
 
 def _is_in(path: str, folder: str) -> bool:

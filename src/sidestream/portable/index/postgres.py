@@ -94,22 +94,20 @@ class PostgresIndex:
     def roots(self) -> list[str]:
         return [path for (path,) in self._read("SELECT path FROM sidestream_index.roots ORDER BY path")]
 
-    def add_root(self, path: str, attributes: Mapping[str, records.Json]) -> None:
+    def add_root(self, path: str, attributes: Mapping[str, records.Json] | None) -> None:
+        change = "NOTHING" if attributes is None else "UPDATE SET attributes = excluded.attributes"
         with self._writing():
-            sql = (
-                "INSERT INTO sidestream_index.roots VALUES (%s, %s) ON CONFLICT (path) DO UPDATE SET "
-                "attributes = excluded.attributes"
-            )
-            self._run(sql, (path, json.dumps(dict(attributes))))
+            sql = f"INSERT INTO sidestream_index.roots VALUES (%s, %s) ON CONFLICT (path) DO {change}"
+            self._run(sql, (path, json.dumps(dict(attributes or {}))))
 
     def remove_root(self, path: str) -> None:
         with self._writing():
             self._run("DELETE FROM sidestream_index.roots WHERE path = %s", (path,))
             self._run("DELETE FROM sidestream_index.meta WHERE key = %s", (records.READ + path,))
 
-    def root_attributes(self, path: str) -> dict[str, records.Json]:
-        found = self._read("SELECT attributes FROM sidestream_index.roots WHERE path = %s", (path,))
-        return json.loads(found[0][0]) if found else {}
+    def root_attributes(self) -> dict[str, dict[str, records.Json]]:
+        found = self._read("SELECT path, attributes FROM sidestream_index.roots")
+        return {path: json.loads(attributes) for path, attributes in found}
 
     def set_read(self, path: str, time: float) -> None:
         with self._writing():

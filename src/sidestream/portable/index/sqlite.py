@@ -97,19 +97,19 @@ class SqliteIndex:
     def roots(self) -> list[str]:
         return [path for (path,) in self._read("SELECT path FROM roots ORDER BY path")]
 
-    def add_root(self, path: str, attributes: Mapping[str, records.Json]) -> None:
+    def add_root(self, path: str, attributes: Mapping[str, records.Json] | None) -> None:
+        change = "NOTHING" if attributes is None else "UPDATE SET attributes = excluded.attributes"
         with store_errors(self.path), transaction(self._db):
-            sql = "INSERT INTO roots VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET attributes = excluded.attributes"
-            self._db.execute(sql, (path, json.dumps(dict(attributes))))
+            sql = f"INSERT INTO roots VALUES (?, ?) ON CONFLICT (path) DO {change}"
+            self._db.execute(sql, (path, json.dumps(dict(attributes or {}))))
 
     def remove_root(self, path: str) -> None:
         with store_errors(self.path), transaction(self._db):
             self._db.execute("DELETE FROM roots WHERE path = ?", (path,))
             self._db.execute("DELETE FROM meta WHERE key = ?", (records.READ + path,))
 
-    def root_attributes(self, path: str) -> dict[str, records.Json]:
-        found = self._read("SELECT attributes FROM roots WHERE path = ?", (path,))
-        return json.loads(found[0][0]) if found else {}
+    def root_attributes(self) -> dict[str, dict[str, records.Json]]:
+        return {path: json.loads(found) for path, found in self._read("SELECT path, attributes FROM roots")}
 
     def set_read(self, path: str, time: float) -> None:
         with store_errors(self.path), transaction(self._db):
