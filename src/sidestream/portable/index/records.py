@@ -10,6 +10,7 @@ from msgspec import Struct
 from sidestream.portable.documents import Document
 from sidestream.portable.index.chunks import Chunk
 from sidestream.portable.index.folder import Stamp
+from sidestream.portable.index.relevance import WordMatches
 
 Json = Any
 
@@ -173,6 +174,14 @@ class Database(Protocol):
 
     def nearest(self, vector: Sequence[float], digests: Sequence[str] | None, limit: int) -> list[int]:
         """Return ids of passages by the distance of their vectors, nearest first."""
+        ...
+
+    def similarities(self, vector: Sequence[float], ids: Sequence[int]) -> dict[int, float]:
+        """Return the cosine similarity of passages to a vector. Passages without a vector are left out."""
+        ...
+
+    def matches(self, words: Sequence[str], ids: Sequence[int]) -> list[WordMatches]:
+        """Return which of these passages contain each word, skipping words that are never indexed."""
         ...
 
     def rows(self, ids: Sequence[int]) -> dict[int, list[PassageRow]]:
