@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -223,9 +224,23 @@ def stored_file(row: Sequence[Any], passages: int = 0) -> IndexedFile:
 def embedded_text(title: str | None, heading: str, text: str) -> str:
     """Return the text to embed for a passage.
 
-    It includes the headings, since a passage alone may not say what it is about.
+    It includes the headings, since a passage alone may not say what it is about. Markup is left out, since a model
+    reads few tokens and learned from prose.
     """
-    return "\n".join(part for part in (title or "", heading, text) if part)
+    above = heading if title and heading.startswith(title) else "\n".join(part for part in (title, heading) if part)
+    return "\n".join(part for part in (above, _prose(text)) if part)
+
+
+def _prose(text: str) -> str:
+    for markup in (_COMMENT, _TARGET, _RULE, _MARKS):
+        text = markup.sub(" ", text)
+    return " ".join(text.split())
+
+
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_TARGET = re.compile(r"(?<=\])\([^()\s]*\)")
+_RULE = re.compile(r"^[-:| \t]{3,}$", re.MULTILINE)
+_MARKS = re.compile(r"[`|*#\[\]_=(){}<>\"]+")
 
 
 def digest_of(text: str) -> str:
