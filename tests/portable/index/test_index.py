@@ -134,6 +134,18 @@ async def test_filters_match_hosted_tools(index: Index, docs: Path):
     assert await index.search(query, filters=Combination(operator="and", filters=[newer, by_type])) == []
 
 
+async def test_file_without_text_says_why(index: Index, docs: Path):
+    (docs / "empty.md").write_text("")
+    (docs / "blank.md").write_text(" \n")
+    (docs / "app.html").write_text("<html><body><div id='root'></div><script>draw()</script></body></html>")
+    (docs / "scan.pdf").write_bytes(pdf_of([""]))
+    (docs / "logo.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'><path d='M0 0'/></svg>")
+    problems = {Path(path).name: problem for path, problem in (await index.add(docs)).problems.items()}
+    assert problems.keys() == {"empty.md", "blank.md", "app.html", "scan.pdf"}
+    words = {"empty.md": "empty", "blank.md": "white space", "app.html": "scripts", "scan.pdf": "recognition"}
+    assert all(words[name] in problem for name, problem in problems.items())
+
+
 @requirement("R126")
 async def test_add_without_attributes_keeps_them(index: Index, docs: Path):
     sales = Comparison(attribute="dept", value="sales")

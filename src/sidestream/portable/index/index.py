@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, DocumentError, SidestreamError
 from sidestream.logs import get_logger
-from sidestream.portable.documents import Document, DocumentLimits, mime_type_of, read
+from sidestream.portable.documents import Document, DocumentLimits, mime_type_of, read, why_empty
 from sidestream.portable.index import relevance
 from sidestream.portable.index.chunks import chunks_of
 from sidestream.portable.index.folder import UNREAD, FolderEntry, Root, absolute, message_of, root_of
@@ -359,7 +359,7 @@ class Index:
             if await self._call(self._database.put, same, None, ()):
                 return AddReport(unchanged=1)
         document = await read(contents.data, mime_type=mime_type, name=path, limits=self._limits)
-        file = replace(file, title=document.title, problem=_problem(document))
+        file = replace(file, title=document.title, problem=_problem(document, file.size))
         chunks = await asyncio.to_thread(chunks_of, document)
         await self._call(self._database.put, file, document, chunks)
         problems = {path: file.problem} if file.problem else {}
@@ -447,9 +447,9 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/\\") + os.sep)
 
 
-def _problem(document: Document) -> str | None:
+def _problem(document: Document, size: int) -> str | None:
     if not document.text.strip():
-        return "it has no text; a scanned document needs text recognition first"
+        return why_empty(document.mime_type, size)
     return "only its beginning was read: it is too long" if document.is_cut else None
 
 
