@@ -275,7 +275,7 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
 
     @property
     def is_local(self) -> bool:
-        return super().is_local or any(_is_path(store) for store in self.stores)
+        return super().is_local or any(is_path(store) for store in self.stores)
 
 
 class ToolFilter(Config, frozen=True, kw_only=True):
@@ -547,7 +547,7 @@ INDEX = "index:"
 """The store of a file search that is this machine's index, or the prefix of a store that is another index."""
 
 
-def _is_path(store: str) -> bool:
+def is_path(store: str) -> bool:
     """Return whether a store is a local folder, file or index. Provider ids do not look like one."""
     return store.startswith((".", "/", "~", "\\\\", INDEX, "postgres://", "postgresql://")) or store[1:3] in (
         ":\\",
