@@ -29,7 +29,14 @@ from sidestream.providers.google.files import GoogleModel
 from sidestream.providers.google.options import GoogleOptions
 from sidestream.providers.google.settings import SETTINGS
 from sidestream.stream.parts import Finish
-from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
+from sidestream.tools.server_side import (
+    CodeInterpreter,
+    FileSearch,
+    ImageGeneration,
+    ServerSideTool,
+    WebFetch,
+    WebSearch,
+)
 from sidestream.transport.calls import HttpCall, OpensHttp, Transport
 
 INTERACTIONS = "interactions/"
@@ -49,7 +56,11 @@ class GeminiModel(GoogleModel):
     @property
     def hosted_alone(self) -> frozenset[type[ServerSideTool]]:
         """The tools that Gemini 2 refuses beside functions. Newer models accept all."""
-        return frozenset() if family_of(self.name).mixes_tools else frozenset(PORTABLE) - {ImageGeneration}
+        return (
+            frozenset()
+            if family_of(self.name).mixes_tools
+            else frozenset({WebSearch, WebFetch, CodeInterpreter, FileSearch})
+        )
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """Encode a request, and create the decoder for its response."""

@@ -130,13 +130,17 @@ def _tools(request: ModelRequest, options: GoogleOptions, server_side: list[Any]
     encoding.check_function_options(options.function_options, request.tools)
     functions = [_declaration(spec, options) for spec in request.tools]
     tools = tool_entries(server_side) + list(options.extra_tools)
-    if tools and functions and not family_of(model).mixes_tools:
-        names = ", ".join(sorted({name for tool in tools for name in tool}))
+    alone = sorted({name for tool in tools for name in tool} & _ALONE)
+    if alone and functions and not family_of(model).mixes_tools:
         raise UnsupportedError(
-            f"{model} does not accept hosted tools ({names}) together with functions; run them here with "
+            f"{model} does not accept hosted tools ({', '.join(alone)}) together with functions; run them here with "
             'execution="here", leave out the functions, or use Gemini 3'
         )
     return tools + ([{"functionDeclarations": functions}] if functions else [])
+
+
+_ALONE = frozenset({"codeExecution", "fileSearch", "googleMaps", "googleSearch", "urlContext"})
+"""Tools that older models do not combine with functions."""
 
 
 def _declaration(spec: ToolSpec, options: GoogleOptions) -> JsonObject:
