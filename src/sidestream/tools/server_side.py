@@ -13,6 +13,7 @@ from msgspec import Meta, field
 from sidestream.errors import ConfigurationError
 from sidestream.text.redaction import redact, register_credentials, register_url
 from sidestream.tools.configs import Config, config_fields
+from sidestream.tools.file_filters import Combination, Comparison, HybridSearch
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption
 
@@ -168,6 +169,10 @@ class Network(Config, frozen=True, kw_only=True):
             raise ConfigurationError("Network(domain_secrets=…) needs the allowed_domains that they may be sent to")
 
 
+LOCAL_LIMITS = ("timeout_s", "memory_mb", "disk_mb", "max_file_mb", "max_output_kb")
+"""Limits of local code."""
+
+
 class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one.
 
@@ -177,13 +182,13 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
 
     key = "code_interpreter"
     event_keys = ("code_execution", "bash_code_execution", "text_editor_code_execution")
-    here_only = frozenset({"sandbox", "packages"})
-    unsent = frozenset({"execution", "sandbox", "packages"})
+    here_only = frozenset({"sandbox", "packages", *LOCAL_LIMITS})
+    unsent = frozenset({"execution", "sandbox", "packages", *LOCAL_LIMITS})
 
     sandbox: str = "auto"
     """Isolation of local code: `bubblewrap`, `runsc`, `monty`, your own (`use_sandbox`), or `none`."""
     packages: Sequence[str] | None = None
-    """Installed packages that local code may import. None means the usual ones for data."""
+    """Installed packages that local code may import besides the usual ones for data. An empty list means none."""
     container_id: str | None = None
     reuse_container: bool = False
     file_ids: Sequence[str] = ()
@@ -191,6 +196,17 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     network: Network | None = None
     allowed_callers: Callers = ()
     version: str | None = None
+    timeout_s: Annotated[float, Meta(gt=0)] | None = None
+    """Maximum seconds of one call of local code. None means 300."""
+    memory_mb: Annotated[int, Meta(ge=64)] | None = None
+    """Memory of a local container in MiB. None means that of `memory_limit`, else 4096."""
+    disk_mb: Count | None = None
+    """Size of the working folder of a local container in MiB, which is kept in memory. None means 1024."""
+    max_file_mb: Count | None = None
+    """Maximum size in MiB of a file that local code delivers. None means 128. A larger one is named in a note."""
+    max_output_kb: Count | None = None
+    """Maximum output of one call of local code for the model in KiB. None means 64. The middle of more is cut, with a
+    note."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -229,28 +245,6 @@ class ImageGeneration(ServerSideTool, frozen=True, kw_only=True):
     frame_count: Count | None = None
     frame_duration_ms: Count | None = None
     svg: Svg | None = None
-
-
-class Comparison(Config, frozen=True, kw_only=True, tag="comparison"):
-    """A comparison of a file's attribute with a value."""
-
-    attribute: str
-    operator: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"] = "eq"
-    value: str | int | float | bool | Sequence[str | int | float]
-
-
-class Combination(Config, frozen=True, kw_only=True, tag="combination"):
-    """Several filters, of which all or any must match."""
-
-    operator: Literal["and", "or"] = "and"
-    filters: Sequence["Comparison | Combination"]
-
-
-class HybridSearch(Config, frozen=True, kw_only=True):
-    """Weights of semantic and keyword matches."""
-
-    embedding_weight: float
-    text_weight: float
 
 
 class FileSearch(ServerSideTool, frozen=True, kw_only=True):
