@@ -167,6 +167,18 @@ class SandboxLimits(Struct, frozen=True, kw_only=True):
 
 DEFAULT_SANDBOX_LIMITS = SandboxLimits()
 
+CODE_LIMITS = SandboxLimits(
+    memory_bytes=4096 * MIB,
+    cpu_s=3600,
+    disk_bytes=1024 * MIB,
+    cell_s=300.0,
+    log_bytes=64 * 1024,
+    file_bytes=128 * MIB,
+    delivered_bytes=256 * MIB,
+)
+"""Defaults of a code interpreter: enough to analyse some hundred MB of data. The working folder uses memory only for
+what is in it. The output goes to a model, which reads a token per 4 bytes."""
+
 MAX_PATCHED_BYTES = 16 * MIB
 """Maximum size of a workspace file to patch; source code is smaller. Beyond it: an error result, nothing changes."""
 

@@ -35,9 +35,18 @@ from sidestream import (
     ToolEvent,
     ToolResult,
     UnsupportedError,
+    WebSearch,
     open_store,
 )
-from sidestream.testing import ChatScript, FakeProvider, MessagesScript, ScriptedModel, check_stream, tool_call
+from sidestream.testing import (
+    ChatScript,
+    FakeProvider,
+    GeminiScript,
+    MessagesScript,
+    ScriptedModel,
+    check_stream,
+    tool_call,
+)
 
 VIEW = {"command": "view", "path": "/memories"}
 
@@ -106,6 +115,45 @@ async def test_function_with_same_name_replaces_tool():
     async with FakeProvider(script) as fake:
         result = await chat_agent(fake, tools=[memory], server_side_tools=[Memory()]).send("hi")
     assert [entry.result for entry in result.tool_results] == ["mine: view /memories"]
+
+
+async def test_store_of_provider_is_refused_before_sending():
+    async with FakeProvider([]) as fake:
+        with pytest.raises(UnsupportedError, match="vs_1"):
+            await chat_agent(fake, server_side_tools=[FileSearch(stores=["vs_1"])]).send("hi")
+        assert not fake.requests
+
+
+async def test_gemini_2_runs_tools_here_beside_functions():
+    def mine() -> str:
+        """Mine."""
+        return "mine"
+
+    script = [GeminiScript().text("ok").reply()]
+    for model, is_hosted in (("google:gemini-2.5-flash", False), ("google:gemini-3-flash-preview", True)):
+        async with FakeProvider(script, base_path="") as fake:
+            agent = Agent(
+                model, base_url=fake.base_url, api_key="k", tools=[mine], server_side_tools=[CodeInterpreter()]
+            )
+            result = await agent.send("hi")
+            names = {name for tool in fake.requests[0].json["tools"] for name in tool}
+            await agent.aclose()
+        assert ("codeExecution" in names) is is_hosted
+        assert any("together with functions" in warning for warning in result.warnings) is not is_hosted
+
+
+async def test_gemini_2_refuses_hosted_tool_beside_functions(monkeypatch: pytest.MonkeyPatch):
+    def mine() -> str:
+        """Mine."""
+        return "mine"
+
+    monkeypatch.delenv("SIDESTREAM_SEARCH", raising=False)
+    async with FakeProvider([], base_path="") as fake:
+        agent = Agent("google:gemini-2.5-flash", base_url=fake.base_url, api_key="k", tools=[mine])
+        for tool in (WebSearch(), CodeInterpreter(execution="provider")):
+            with pytest.raises(UnsupportedError, match="together with functions"):
+                await agent.send("hi", server_side_tools=[tool])
+        assert not fake.requests
 
 
 def test_local_stores_make_file_search_local():

@@ -19,6 +19,7 @@ from sidestream import (
     File,
     Finish,
     Limits,
+    Memory,
     ProviderError,
     RateLimitedError,
     Source,
@@ -31,7 +32,10 @@ from sidestream import (
     ToolEvent,
     ToolResultPart,
     Usage,
+    WebFetch,
+    WebSearch,
 )
+from sidestream.errors import NotHostedError
 from sidestream.providers import ModelRequest
 from sidestream.stream.parts import InputUsage, OutputUsage, ToolResult
 from sidestream.testing import (
@@ -310,3 +314,23 @@ async def test_log_records_and_reloads_scripted_run(tmp_path: Any) -> None:
 async def test_provider_error_can_be_first_reply() -> None:
     with pytest.raises(ProviderError):
         await Agent(ScriptedModel([ProviderError("no", status=500)])).send("hi")
+
+
+def test_script_hosts_tools_of_its_builders_only():
+    assert ScriptedModel(["Hello."]).hosted_tools == frozenset()
+    assert WebSearch in ScriptedModel([ResponsesScript().text("Hello.")]).hosted_tools
+    assert ScriptedModel(lambda request: "Hello.", hosts=[WebSearch]).hosted_tools == {WebSearch}
+    assert ScriptedModel([ResponsesScript().text("Hello.")], hosts=[]).hosted_tools == frozenset()
+    model = ScriptedModel(["Hello."])
+    model.add(MessagesScript().text("Hello."))
+    assert WebFetch in model.hosted_tools
+
+
+async def test_tool_not_hosted_by_script_runs_here():
+    model = ScriptedModel([tool_call("memory", command="view", path="/memories"), "Nothing."])
+    async with Agent(model, server_side_tools=[Memory()]) as agent:
+        result = await agent.send("What do you remember?")
+    assert result.output == "Nothing."
+    assert [entry.provider_executed for entry in result.tool_results] == [False]
+    with pytest.raises(NotHostedError):
+        await Agent(ScriptedModel(["Hello."])).send("Hi", server_side_tools=[Memory(execution="provider")])

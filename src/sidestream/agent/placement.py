@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, NotHostedError, UnsupportedError
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.protocol import ChatModel, ConfiguresServers, HostsTools, ModelRequest
+from sidestream.providers.protocol import ChatModel, ConfiguresServers, HostsAlone, HostsTools, ModelRequest
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.configs import config_fields
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ServerSideTool
@@ -123,6 +123,7 @@ class LocalToolsets:
                 else:
                     local.append(self._fallback(tool, refusal))
                     warnings.append(f"the MCP server {tool.label!r} is called from this machine: {refusal}")
+        self._separate(model, own, Placed(hosted, local, warnings, answered))
         policies: dict[str, Policy] = {server.label: _policy_of(server, policy) for server in servers}
         sets = tuple(dict.fromkeys(local))
         return Placement(tuple(hosted), options, sets, policies, tuple(warnings), frozenset(answered))
@@ -152,6 +153,24 @@ class LocalToolsets:
             placed.local.append(self._toolset(tool))
             if refusal is not None:
                 placed.warnings.append(f"{type(tool).__name__} runs on this machine: {refusal}")
+
+    def _separate(self, model: ChatModel, own: OwnTools, placed: "Placed") -> None:
+        """Move hosted tools here that the model refuses beside functions, which local tools are too.
+
+        Raises UnsupportedError if such a tool cannot run locally as configured.
+        """
+        if not isinstance(model, HostsAlone) or not (own.functions or own.toolsets or placed.local):
+            return
+        for tool in [tool for tool in placed.hosted if type(tool) in model.hosted_alone]:
+            refusal = f"{model.name} does not accept it together with functions"
+            if not _may_run_here(tool, is_answered=False):
+                continue  # The request will raise the error.
+            try:
+                placed.local.append(self._toolset(tool))
+            except (ConfigurationError, UnsupportedError) as error:
+                raise UnsupportedError(f"{type(tool).__name__}: {refusal}. {error}") from None
+            placed.hosted.remove(tool)
+            placed.warnings.append(f"{type(tool).__name__} runs on this machine: {refusal}")
 
     def _fallback(self, server: RemoteMCP, refusal: UnsupportedError) -> Toolset:
         """Return a local toolset for a server that the provider refuses.

@@ -204,6 +204,16 @@ class HostsTools(Protocol):
 
 
 @runtime_checkable
+class HostsAlone(Protocol):
+    """A model that hosts some server-side tools only in requests without functions."""
+
+    @property
+    def hosted_alone(self) -> Collection[type[ServerSideTool]]:
+        """The tool types that it refuses beside functions."""
+        ...
+
+
+@runtime_checkable
 class ConfiguresServers(Protocol):
     """Options that can enable remote MCP servers."""
 

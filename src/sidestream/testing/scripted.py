@@ -8,7 +8,7 @@ with agent.override(model=model):
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from sidestream.errors import ConfigurationError, ProviderError, RunError
@@ -16,10 +16,13 @@ from sidestream.jsontext import dumps
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import Decoder, Encoded, FileRef, ModelRequest, Recovery
+from sidestream.providers.registry import providers
+from sidestream.providers.shared.hosting import require_hosted
 from sidestream.replay.provider import decoder_of
 from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse
 from sidestream.testing.replies import ScriptBuilder, encode_events
 from sidestream.testing.scripted_parts import PROVIDER, PartsDecoder, ReplyItem, ScriptedReply, script_of
+from sidestream.tools.server_side import ServerSideTool
 from sidestream.transport.calls import HttpCall, HttpResponse, Transport
 from sidestream.wire.sse import Splitter
 
@@ -42,6 +45,9 @@ class ScriptedModel:
     script builder such as `ResponsesScript()`, or a function from the request to one of these. A function in place of
     the script answers every request. `requests` holds the received requests, `files` the files that its tools have
     created, by id, and `context_window` the number of tokens the model claims to read.
+
+    `hosts` are the server-side tools that the model claims to host. None means those of the providers whose script
+    builders are in the script. All other tools run locally, as with any model that does not host them.
     """
 
     provider = PROVIDER
@@ -53,6 +59,7 @@ class ScriptedModel:
         name: str = "model",
         files: Mapping[str, bytes] | None = None,
         context_window: int | None = None,
+        hosts: Collection[type[ServerSideTool]] | None = None,
     ) -> None:
         if isinstance(script, str | ScriptBuilder | ScriptedReply | ChatMessage):
             raise ConfigurationError("script must be a list with one entry per request: ScriptedModel([reply, …])")
@@ -61,6 +68,9 @@ class ScriptedModel:
         self.requests: list[ModelRequest] = []
         self._respond = script if callable(script) else None
         self._script = deque[ModelReply | Respond](() if callable(script) else script)
+        self._hosts = set[type[ServerSideTool]](hosts or ())
+        self._hosts_fixed = hosts is not None
+        self._note_hosts(self._script)
         self._files = dict(files or {})
         """Contents of files that tools created, by file id."""
 
@@ -70,6 +80,12 @@ class ScriptedModel:
     def add(self, *replies: ModelReply | Respond) -> None:
         """Append to the script."""
         self._script.extend(replies)
+        self._note_hosts(replies)
+
+    @property
+    def hosted_tools(self) -> frozenset[type[ServerSideTool]]:
+        """The server-side tools that the model claims to host."""
+        return frozenset(self._hosts)
 
     @property
     def remaining(self) -> int:
@@ -77,7 +93,11 @@ class ScriptedModel:
         return len(self._script)
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """Wrap the request, whose reply is chosen when it is sent."""
+        """Wrap the request, whose reply is chosen when it is sent.
+
+        Raises NotHostedError for a server-side tool that the model does not host.
+        """
+        require_hosted(request.server_side_tools, self._hosts, "this ScriptedModel")
         exchange = _Exchange(request)
         return Encoded(
             call=_Call(url=f"{PROVIDER}:", stream=request.stream, exchange=exchange), decoder=exchange.decoder
@@ -94,6 +114,12 @@ class ScriptedModel:
     def transport(self) -> Transport:
         """Return a transport that passes requests to this model."""
         return _Transport(self._reply_to, self._files)
+
+    def _note_hosts(self, replies: Iterable[ModelReply | Respond]) -> None:
+        """Claim the tools of the providers whose responses the script holds."""
+        if not self._hosts_fixed:
+            for path in {reply.path for reply in replies if isinstance(reply, ScriptBuilder)}:
+                self._hosts |= providers()[_decoder_at(path)[0]].server_side_tools
 
     async def _reply_to(self, request: ModelRequest) -> ModelReply:
         self.requests.append(request)
@@ -227,6 +253,11 @@ def _wire_of(script: ScriptBuilder, limits: Limits) -> tuple[list[bytes], bytes]
 
 def _decoder_of(script: ScriptBuilder) -> Decoder:
     """Return the decoder of the provider whose API the builder scripts."""
-    found = decoder_of(Exchange(RecordedResponse(), RecordedRequest("POST", script.path, {})))
+    return _decoder_at(script.path)[1]
+
+
+def _decoder_at(path: str) -> tuple[str, Decoder]:
+    """Return the provider whose API has this path, and a decoder of its responses."""
+    found = decoder_of(Exchange(RecordedResponse(), RecordedRequest("POST", path, {})))
     assert found is not None
-    return found[1]
+    return found

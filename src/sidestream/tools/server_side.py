@@ -13,6 +13,7 @@ from msgspec import Meta, field
 from sidestream.errors import ConfigurationError
 from sidestream.text.redaction import redact, register_credentials, register_url
 from sidestream.tools.configs import Config, config_fields
+from sidestream.tools.file_filters import Combination, Comparison, HybridSearch
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption
 
@@ -163,6 +164,10 @@ class Network(Config, frozen=True, kw_only=True):
             raise ConfigurationError("Network(domain_secrets=…) needs the allowed_domains that they may be sent to")
 
 
+LOCAL_LIMITS = ("timeout_s", "memory_mb", "disk_mb", "max_file_mb", "max_output_kb")
+"""Limits of local code."""
+
+
 class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one.
 
@@ -171,13 +176,13 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     """
 
     key = "code_interpreter"
-    here_only = frozenset({"sandbox", "packages"})
-    unsent = frozenset({"execution", "sandbox", "packages"})
+    here_only = frozenset({"sandbox", "packages", *LOCAL_LIMITS})
+    unsent = frozenset({"execution", "sandbox", "packages", *LOCAL_LIMITS})
 
     sandbox: str = "auto"
     """Isolation of local code: `bubblewrap`, `runsc`, `monty`, your own (`use_sandbox`), or `none`."""
     packages: Sequence[str] | None = None
-    """Installed packages that local code may import. None means the usual ones for data."""
+    """Installed packages that local code may import besides the usual ones for data. An empty list means none."""
     container_id: str | None = None
     reuse_container: bool = False
     file_ids: Sequence[str] = ()
@@ -185,6 +190,17 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     network: Network | None = None
     allowed_callers: Callers = ()
     version: str | None = None
+    timeout_s: Annotated[float, Meta(gt=0)] | None = None
+    """Maximum seconds of one call of local code. None means 300."""
+    memory_mb: Annotated[int, Meta(ge=64)] | None = None
+    """Memory of a local container in MiB. None means that of `memory_limit`, else 4096."""
+    disk_mb: Count | None = None
+    """Size of the working folder of a local container in MiB, which is kept in memory. None means 1024."""
+    max_file_mb: Count | None = None
+    """Maximum size in MiB of a file that local code delivers. None means 128. A larger one is named in a note."""
+    max_output_kb: Count | None = None
+    """Maximum output of one call of local code for the model in KiB. None means 64. The middle of more is cut, with a
+    note."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -225,28 +241,6 @@ class ImageGeneration(ServerSideTool, frozen=True, kw_only=True):
     svg: Svg | None = None
 
 
-class Comparison(Config, frozen=True, kw_only=True, tag="comparison"):
-    """A comparison of a file's attribute with a value."""
-
-    attribute: str
-    operator: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"] = "eq"
-    value: str | int | float | bool | Sequence[str | int | float]
-
-
-class Combination(Config, frozen=True, kw_only=True, tag="combination"):
-    """Several filters, of which all or any must match."""
-
-    operator: Literal["and", "or"] = "and"
-    filters: Sequence["Comparison | Combination"]
-
-
-class HybridSearch(Config, frozen=True, kw_only=True):
-    """Weights of semantic and keyword matches."""
-
-    embedding_weight: float
-    text_weight: float
-
-
 class FileSearch(ServerSideTool, frozen=True, kw_only=True):
     """Searches files in the provider's vector stores, or locally in indexes and folders.
 
@@ -269,7 +263,7 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
 
     @property
     def is_local(self) -> bool:
-        return super().is_local or any(_is_path(store) for store in self.stores)
+        return super().is_local or any(is_path(store) for store in self.stores)
 
 
 class ToolFilter(Config, frozen=True, kw_only=True):
@@ -541,7 +535,7 @@ INDEX = "index:"
 """The store of a file search that is this machine's index, or the prefix of a store that is another index."""
 
 
-def _is_path(store: str) -> bool:
+def is_path(store: str) -> bool:
     """Return whether a store is a local folder, file or index. Provider ids do not look like one."""
     return store.startswith((".", "/", "~", "\\\\", INDEX, "postgres://", "postgresql://")) or store[1:3] in (
         ":\\",

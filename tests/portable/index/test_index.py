@@ -15,7 +15,8 @@ from sidestream.errors import ConfigurationError, NewerSchemaError, StoreError
 from sidestream.portable.documents import Document
 from sidestream.portable.index import AddReport, Index
 from sidestream.portable.index.chunks import MAX_CHARS, chunks_of
-from sidestream.portable.index.index import fits, fused
+from sidestream.portable.index.index import fits
+from sidestream.portable.index.relevance import WordMatches, ranked
 from sidestream.portable.index.sqlite import SqliteIndex
 from sidestream.portable.index.vectors import Driver
 from sidestream.tools.server_side import Combination, Comparison, HybridSearch
@@ -23,6 +24,8 @@ from support import warm
 from support.places import ROOT, TESTS
 from support.portable_index import DIMENSIONS, bag_of_words, pdf_of, write_corpus
 
+WORDS = HybridSearch(embedding_weight=0.0, text_weight=1.0)
+MEANING = HybridSearch(embedding_weight=1.0, text_weight=0.0)
 HAS_EXTENSIONS = hasattr(sqlite3.Connection, "enable_load_extension")
 
 
@@ -131,6 +134,42 @@ async def test_filters_match_hosted_tools(index: Index, docs: Path):
     assert await index.search(query, filters=Combination(operator="and", filters=[newer, by_type])) == []
 
 
+async def test_file_without_text_says_why(index: Index, docs: Path):
+    (docs / "empty.md").write_text("")
+    (docs / "blank.md").write_text(" \n")
+    (docs / "app.html").write_text("<html><body><div id='root'></div><script>draw()</script></body></html>")
+    (docs / "scan.pdf").write_bytes(pdf_of([""]))
+    (docs / "logo.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'><path d='M0 0'/></svg>")
+    problems = {Path(path).name: problem for path, problem in (await index.add(docs)).problems.items()}
+    assert problems.keys() == {"empty.md", "blank.md", "app.html", "scan.pdf"}
+    words = {"empty.md": "empty", "blank.md": "white space", "app.html": "scripts", "scan.pdf": "recognition"}
+    assert all(words[name] in problem for name, problem in problems.items())
+
+
+@requirement("R126")
+async def test_add_without_attributes_keeps_them(index: Index, docs: Path):
+    sales = Comparison(attribute="dept", value="sales")
+    await index.add(docs, attributes={"dept": "sales"})
+    assert await index.add(docs) == AddReport(unchanged=3)
+    assert len(await index.search("brakes", filters=sales)) == 3
+    await index.add(docs, attributes={})
+    assert await index.search("brakes", filters=sales) == []
+
+
+async def test_file_has_attributes_of_all_roots_around_it(index: Index, docs: Path):
+    await index.add(docs, attributes={"dept": "sales", "year": 2024})
+    await index.add(docs / "sub", attributes={"dept": "hr"})
+    await index.add(docs / "cars.md")
+    for _ in range(2):
+        found = {file.filename: file.attributes for file in await index.list()}
+        assert found == {
+            "cars.md": {"dept": "sales", "year": 2024},
+            "cooking.txt": {"dept": "sales", "year": 2024},
+            "cats.html": {"dept": "hr", "year": 2024},
+        }
+        assert await index.refresh() == AddReport(unchanged=5), "no root overwrites another's attributes"
+
+
 @pytest.mark.parametrize(
     ("operator", "value", "holds"),
     [
@@ -143,11 +182,28 @@ def test_comparison_operators_match_attribute(operator: str, value: object, hold
     assert fits({}, Comparison(attribute="n", operator=operator, value=value)) is (operator in ("ne", "nin"))  # type: ignore[arg-type]
 
 
-def test_fusion_ranks_common_hits_first():
-    assert fused([1, 2, 3], [3, 4], None)[0][0] == 3
-    assert fused([1], [1], None) == [(1, 1.0)]
-    weights = HybridSearch(embedding_weight=0.0, text_weight=1.0)
-    assert [number for number, _ in fused([1, 2], [9], weights)] == [1, 2]
+def test_relevance_is_absolute_share_of_words_and_similarity():
+    common = WordMatches(90, frozenset({1, 2, 3}), frozenset())
+    rare = WordMatches(1, frozenset({3}), frozenset())
+    (first, best), (_, other), *_ = ranked([3, 1, 2], None, [common, rare], 100)
+    assert (first, best) == (3, 1.0)
+    assert other < 0.1, "a word that most passages have says little"
+    assert [number for number, _ in ranked([1, 3, 2], None, [common, rare], 100)] == [1, 3, 2]
+    found = dict(ranked([3], {3: 0.5, 4: 0.25}, [rare], 100, HybridSearch(embedding_weight=1.0, text_weight=1.0)))
+    assert found == {3: 0.75, 4: 0.125}
+    assert [number for number, _ in ranked([1, 2], {9: 0.9}, [common], 100, WORDS)] == [1, 2]
+    assert [number for number, _ in ranked([1, 2], {9: 0.9}, [common], 100, MEANING)] == [9]
+
+
+async def test_unrelated_query_scores_below_threshold(index: Index, docs: Path):
+    await index.add(docs)
+    await index.complete()
+    (hit, *_) = await index.search("boil pasta salt water")
+    assert hit.filename == "cooking.txt"
+    assert hit.score > 0.5
+    assert all(hit.score < 0.3 for hit in await index.search("quantum chromodynamics"))
+    assert await index.search("quantum chromodynamics", score_threshold=0.3) == []
+    assert names(await index.search("boil pasta salt water", score_threshold=0.5)) == ["cooking.txt"]
 
 
 async def test_index_of_newer_version_is_left_unchanged(tmp_path: Path, docs: Path):

@@ -90,7 +90,8 @@ async def test_postgres_index_behaves_like_file_index(url: str, docs: Path):
         assert await index.search("car", filters=Comparison(attribute="year", operator="lt", value=2000)) == []
         (docs / "cooking.txt").write_text("Fry \x00 the onions.".replace("\x00", ""))
         (docs / "sub" / "cats.html").unlink()
-        assert await index.add(docs, attributes={"year": 2024}) == AddReport(changed=1, unchanged=2, removed=1)
+        assert await index.add(docs) == AddReport(changed=1, unchanged=2, removed=1)
+        assert {file.attributes["year"] for file in await index.list()} == {2024}
         assert "cats.html" not in names(await index.search("windowsill cat"))
         for query in ('"', "a & | !", "", "'; DROP", "x" * 50_000):
             await index.search(query)

@@ -184,6 +184,69 @@ def test_sync_agent_keeps_container_between_sends() -> None:
     assert second.tool_results[0].result["outputs"] == [{"type": "logs", "logs": "5\n"}]
 
 
+@requirement("R122")
+async def test_limits_and_packages_are_settings_the_model_knows() -> None:
+    needs("bubblewrap")
+    tool = CodeInterpreter(timeout_s=5, memory_mb=512, disk_mb=8, max_file_mb=1, max_output_kb=1, packages=["msgspec"])
+    code = "print('x' * 3000)\nopen('big.bin', 'wb').write(b'0' * 2_000_000)\nopen('huge.bin', 'wb').write(b'0' * 9_000_000)"
+    async with FakeProvider(scripts("import msgspec", code, "b'0' * 600_000_000", "while True: pass")) as fake:
+        async with agent_of(fake, tool) as agent:
+            first, second, third, last = results(await parts_of(agent))
+        (spec,) = fake.requests[0].json["tools"]
+    described = spec["function"]["description"]
+    assert all(text in described for text in ("msgspec", "numpy", "5 s", "512 MiB", "8 MiB", "1 kB"))
+    assert first["outputs"] == []
+    assert "[cut: " in second["outputs"][0]["logs"]
+    assert "File too large" in second["outputs"][0]["logs"] or "No space" in second["outputs"][0]["logs"]
+    assert any("big.bin" in note and "not delivered" in note for note in second["notes"])
+    assert "MemoryError" in third["outputs"][0]["logs"]
+    assert last["status"] == "failed"
+    assert any("5 s" in note for note in last["notes"])
+
+
+async def test_missing_package_raises_before_any_request() -> None:
+    async with FakeProvider([]) as fake, agent_of(fake, CodeInterpreter(packages=["no-such-package"])) as agent:
+        with pytest.raises(ConfigurationError, match="pip install no-such-package"):
+            await agent.send("go")
+        assert not fake.requests
+
+
+@requirement("R122")
+async def test_notebook_habits_work_or_are_explained() -> None:
+    needs("bubblewrap")
+    codes = [
+        "%matplotlib inline\n!pip install seaborn\nif True:\n    !ls\n6 * 7",
+        "display('shown')\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])",
+        "import no_such_module",
+        "x = = 1",
+    ]
+    async with FakeProvider(scripts(*codes)) as fake, agent_of(fake) as agent:
+        skipped, shown, missing, wrong = results(await parts_of(agent))
+    logs = skipped["outputs"][0]["logs"]
+    assert all(text in logs for text in ("nothing can be installed", "Figures are shown", "subprocess.run"))
+    assert logs.endswith("42\n")
+    assert shown["outputs"][0]["logs"].startswith("'shown'\n")
+    assert [entry["type"] for entry in shown["outputs"]] == ["logs", "image"]
+    assert "'no_such_module' is not installed in this sandbox" in missing["outputs"][0]["logs"]
+    assert "SyntaxError" in wrong["outputs"][0]["logs"]
+
+
+@requirement("R122")
+async def test_data_packages_read_and_write_tables() -> None:
+    needs("bubblewrap")
+    for name in ("pandas", "pyarrow", "openpyxl"):
+        pytest.importorskip(name)
+    code = (
+        "import pandas as pd\nframe = pd.DataFrame({'region': ['N', 'S'], 'units': [1, 2]})\n"
+        "frame.to_parquet('t.parquet')\nframe.to_excel('t.xlsx', index=False)\n"
+        "pd.read_parquet('t.parquet').units.sum() + pd.read_excel('t.xlsx').units.sum()"
+    )
+    async with FakeProvider(scripts(code)) as fake, agent_of(fake) as agent:
+        (result,) = results(await parts_of(agent))
+    assert "6" in result["outputs"][-1]["logs"], result
+    assert result["files"] == ["/mnt/data/t.parquet", "/mnt/data/t.xlsx"]
+
+
 async def test_provider_only_settings_are_refused() -> None:
     async with FakeProvider([]) as fake:
         with pytest.raises(UnsupportedError):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,27 @@ async def test_searxng_receives_query_parameters():
     assert dict(request.query) == {
         "q": "rivers -site:b.other", "format": "json", "language": "en-GB", "time_range": "day",
     }  # fmt: skip
+
+
+async def test_searxng_week_is_sent_and_old_hits_are_dropped():
+    today = datetime.now(UTC)
+    dates = [None, today.isoformat(), (today - timedelta(days=20)).date().isoformat(), "last spring"]
+    results = [{"url": f"https://a.example/{n}", "publishedDate": date} for n, date in enumerate(dates)]
+    async with serve({"/search": web.json_response({"results": results})}) as site:
+        hits = await engine(f"searxng:{site.url('')}").search(Query(text="x", freshness="week"))
+        assert [request.query["time_range"] for request in site.requests] == ["week"]
+    assert [hit.url[-1] for hit in hits] == ["0", "1", "3"]
+
+
+async def test_older_searxng_without_week_is_asked_for_month():
+    async def answer(request: web.Request) -> web.Response:
+        if request.query["time_range"] == "week":
+            return web.json_response({"error": "Invalid value"}, status=400)
+        return web.json_response({"results": RESULTS})
+
+    async with serve({"/search": answer}) as site:
+        hits = await engine(f"searxng:{site.url('')}").search(Query(text="x", freshness="week"))
+    assert [hit.title for hit in hits] == ["One"]
 
 
 @requirement("R125")

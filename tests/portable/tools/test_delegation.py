@@ -104,8 +104,39 @@ async def test_delegated_search_keeps_sources(monkeypatch: pytest.MonkeyPatch):
     source = next(part for part in parts if isinstance(part, Source))
     assert (source.url, source.title, source.text_id) == ("https://a.example", "A", None)
     result = next(part for part in parts if isinstance(part, ToolResult))
-    assert result.result["sources"] == [{"type": "url", "url": "https://a.example"}]
+    found = {"cite": 1, "type": "url", "url": "https://a.example", "title": "A", "snippet": "Oslo"}
+    assert result.result["sources"] == [found]
     assert result.result["text"] == "Oslo"
+
+
+@requirement("R129")
+async def test_delegated_search_can_be_cited(monkeypatch: pytest.MonkeyPatch):
+    said = (
+        "Oslo has 717,000 people. ([a.example](https://a.example)) Bergen has 291,000. ([b.example](https://b.example))"
+    )
+    cites = [
+        {
+            "type": "url_citation",
+            "url": f"https://{name}.example",
+            "title": name.upper(),
+            "start_index": said.index(f"([{name}"),
+            "end_index": said.index(")", said.index(f"(https://{name}")) + 2,
+        }
+        for name in ("a", "b")
+    ]
+    script = ResponsesScript().web_search("oslo", sources=["https://c.example", "https://b.example"])
+    async with host(monkeypatch, script.text(said, annotations=cites)):
+        model = ScriptedModel([tool_call("web_search", query="oslo"), "Bergen has 291,000 people [cite:1]."])
+        result = await Agent(model, server_side_tools=[WebSearch(via=BY)]).send("How large is Bergen?")
+    sources = result.tool_results[0].result["sources"]
+    assert [(entry.get("cite"), entry["url"]) for entry in sources] == [
+        (None, "https://c.example"), (1, "https://b.example"), (2, "https://a.example"),
+    ]  # fmt: skip
+    assert "291,000" in sources[1]["snippet"]
+    assert result.output == "Bergen has 291,000 people."
+    (cited,) = [source for source in result.sources if source.start is not None]
+    assert (cited.url, cited.title, cited.verified) == ("https://b.example", "B", True)
+    assert result.output[cited.start : cited.end] == "Bergen has 291,000 people"
 
 
 @requirement("R125")

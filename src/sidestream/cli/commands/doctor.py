@@ -80,7 +80,7 @@ async def examine(mcp: str | None = None) -> list[Finding]:
     found = [*_installation(), *_keys(), *_models()]
     for topic in (_embedded(), _store(), _mcp(mcp), _servers(), _sandbox()):
         found += [finding async for finding in topic]
-    return [*found, *_terminal()]
+    return [*found, *_tools(), *_terminal()]
 
 
 def _installation() -> Iterator[Finding]:
@@ -264,6 +264,20 @@ async def _sandbox() -> AsyncIterator[Finding]:
             works = outcome.logs.strip() == "42"
             said = f"{name}: {use}" if works else f"{name} cannot run code: {outcome.logs.strip() or outcome.ending}"
             yield Finding("sandbox", "ok" if works else "missing", said)
+
+
+def _tools() -> Iterator[Finding]:
+    """Check what the server-side tools that run on this machine need."""
+    from sidestream.portable.here import DELEGATION, MODULES
+    from sidestream.portable.where import missing_here
+    from sidestream.tools.server_side import TOOLS
+
+    for key in sorted(key for key, module in MODULES.items() if module != DELEGATION):
+        missing = missing_here(TOOLS[key])
+        if missing is None:
+            yield Finding("tools on this machine", "ok", key)
+        else:
+            yield Finding("tools on this machine", "missing", key, missing)
 
 
 def _terminal() -> Iterator[Finding]:

@@ -63,7 +63,7 @@ def add(
         bar = _Bar()
         if not paths and not await opened.roots():
             raise click.UsageError("name a file or a folder to add")
-        report = await (opened.add(*paths, attributes=given, progress=bar) if paths else opened.refresh(bar))
+        report = await (opened.add(*paths, attributes=given or None, progress=bar) if paths else opened.refresh(bar))
         bar.clear()
         counts = await opened.counts()
         write(

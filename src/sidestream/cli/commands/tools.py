@@ -15,22 +15,26 @@ from sidestream.cli.inputs.options import MODEL
 def tools(model: str | None, as_json: bool) -> int:
     """Show where each server-side tool runs.
 
-    At the provider (hosted), on this machine (here), or by another model.
+    At the provider (hosted), on this machine (here), or by another model. For a tool that needs something first, an
+    engine or a package, the line says what.
     """
     from sidestream.cli.inputs.default_model import default_model
     from sidestream.jsontext import dumps
-    from sidestream.portable.where import is_there, places
+    from sidestream.portable.where import HERE, is_there, missing_here, places
+    from sidestream.tools.server_side import TOOLS
 
     key_file.load()
     name = model or default_model()
     found = places(_hosted_by(name))
+    missing = {key: lack for key, place in found.items() if place == HERE and (lack := missing_here(TOOLS[key]))}
     if as_json:
-        write(sys.stdout, f"{dumps({'model': name, 'tools': found}).decode()}\n")
+        write(sys.stdout, f"{dumps({'model': name, 'tools': found, 'missing': missing}).decode()}\n")
         return exit_codes.OK
     write(sys.stdout, f"{name}\n")
     width = max(map(len, found))
     for key, place in found.items():
         shown = place if is_there(place) else f"no: {place}"
+        shown = f"not yet: {missing[key]}" if key in missing else shown
         write(sys.stdout, f"  {key:<{width}}  {one_line(shown)}\n")
     return exit_codes.OK
 

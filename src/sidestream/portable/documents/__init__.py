@@ -4,7 +4,14 @@
 to exhaust both; this process imports no parser. Short UTF-8 text is only decoded.
 """
 
-from sidestream.portable.documents.document import PAGE_LIMITS, Document, DocumentLimits, is_readable, mime_type_of
+from sidestream.portable.documents.document import (
+    PAGE_LIMITS,
+    Document,
+    DocumentLimits,
+    is_readable,
+    mime_type_of,
+    why_empty,
+)
 from sidestream.portable.documents.reading import read
 
-__all__ = ["PAGE_LIMITS", "Document", "DocumentLimits", "is_readable", "mime_type_of", "read"]
+__all__ = ["PAGE_LIMITS", "Document", "DocumentLimits", "is_readable", "mime_type_of", "read", "why_empty"]

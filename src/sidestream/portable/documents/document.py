@@ -119,6 +119,17 @@ def mime_type_of(name: str) -> str | None:
     return mimetypes.guess_type(base)[0]
 
 
+def why_empty(mime_type: str, size: int) -> str:
+    """Return why a document of this type and size in bytes has no text, and what to do about it."""
+    if not size:
+        return "it is empty"
+    if mime_type in HTML_TYPES:
+        return "it has no text of its own: the page is written by scripts, which are not run"
+    if mime_type in LIBRARIES:
+        return "it has no text; a scanned document needs text recognition first"
+    return "it has only white space"
+
+
 def is_readable(mime_type: str) -> bool:
     """Return whether a document of this type can be read, given its libraries."""
     return mime_type in LIBRARIES or mime_type in others() or _is_text(mime_type)

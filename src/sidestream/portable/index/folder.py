@@ -160,7 +160,9 @@ class Root:
         if name.startswith(".") or name in SKIPPED_FOLDERS | SKIPPED_NAMES:
             return
         path = os.path.join(self._path, *parts, name)
-        is_file_name = is_readable(mime_type_of(name) or "")
+        kind = mime_type_of(name) or ""
+        # The source of a picture is text, but not what the picture says.
+        is_file_name = is_readable(kind) and not kind.startswith("image/")
         is_folder = item.is_dir(follow_symlinks=False)
         if not _is_utf8(name):
             if is_folder or is_file_name:

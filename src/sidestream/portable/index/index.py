@@ -1,10 +1,9 @@
-"""File index: updated by content, searched by words and vectors, with both rankings fused."""
+"""File index: updated by content, searched by words and vectors."""
 
 import asyncio
 import hashlib
 import operator as operators
 import os
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,53 +15,16 @@ from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, DocumentError, SidestreamError
 from sidestream.logs import get_logger
-from sidestream.portable.documents import Document, DocumentLimits, mime_type_of, read
+from sidestream.portable.documents import Document, DocumentLimits, mime_type_of, read, why_empty
+from sidestream.portable.index import relevance
 from sidestream.portable.index.chunks import chunks_of
 from sidestream.portable.index.folder import UNREAD, FolderEntry, Root, absolute, message_of, root_of
 from sidestream.portable.index.records import Counts, Database, IndexedFile, Json, Passage, PassageRow, file_id_of
+from sidestream.portable.index.relevance import match_words
 from sidestream.tools.server_side import Combination, Comparison, HybridSearch
 
-RANK_CONSTANT = 60
-"""Constant of reciprocal rank fusion, as its authors chose it. It controls how little the first ranks differ."""
 CANDIDATES = 50
-"""Minimum hits of each ranking that are fused."""
-MAX_WORDS = 40
-"""Maximum words of a query that are used."""
-_WORD = re.compile(r"\w+")
-_COMMON_WORDS = """
-a an and are as at be by can do does for from has have how i in is it its me my of on or our that the their
-there this to was we were what when where which who why will with you your
-"""
-_COMMON = frozenset(_COMMON_WORDS.split())
-"""Words that occur in every passage. They are used if a query has no others."""
-
-
-def match_words(query: str) -> list[str]:
-    """Return the query's words that distinguish passages. Empty if it has no words."""
-    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
-    telling = [word for word in words if word not in _COMMON] or words
-    return telling[:MAX_WORDS]
-
-
-def match_expression(query: str) -> str:
-    """Convert a query to an FTS5 expression that matches any of its words. Empty if it has no words."""
-    return " OR ".join(f'"{word}"' for word in match_words(query))
-
-
-def fused(keyword: Sequence[int], nearest: Sequence[int], weights: HybridSearch | None) -> list[tuple[int, float]]:
-    """Fuse two rankings by reciprocal rank, best first.
-
-    A score of 1 means first in each ranking that has hits.
-    """
-    text = weights.text_weight if weights else 1.0
-    meaning = weights.embedding_weight if weights else 1.0
-    rankings = [(ranking, weight) for ranking, weight in ((keyword, text), (nearest, meaning)) if ranking and weight]
-    best = sum(weight for _, weight in rankings) / (RANK_CONSTANT + 1)
-    scores: dict[int, float] = {}
-    for ranking, weight in rankings:
-        for rank, found in enumerate(ranking, 1):
-            scores[found] = scores.get(found, 0.0) + weight / (RANK_CONSTANT + rank) / best
-    return sorted(scores.items(), key=lambda item: -item[1])
+"""Minimum hits of each ranking that are compared."""
 
 
 def fits(attributes: Mapping[str, Any], condition: Comparison | Combination) -> bool:
@@ -160,8 +122,6 @@ class Index:
         self._thread = ThreadPoolExecutor(1, "sidestream-index")
         self._is_open = False
         self._work: asyncio.Task[None] | None = None
-        self._coverage: float | None = None
-        """Share of passages with a vector. None means that it must be looked up."""
         self.problem: str | None = None
         """Reason for which vectors are missing, so that files are found by their words only."""
 
@@ -200,8 +160,10 @@ class Index:
     ) -> AddReport:
         """Index new and changed files in the paths, and remove missing ones.
 
-        `attributes` are for filters. Files that cannot be read, and links that lead outside, are reported without
-        stopping the others. Raises ConfigurationError if a path does not exist, or leads out of the folders `within`.
+        `attributes` are for filters. None keeps those that a path already has. A file has the attributes of every added
+        path that contains it; those of the innermost path win. Files that cannot be read, and links that lead outside,
+        are reported without stopping the others. Raises ConfigurationError if a path does not exist, or leads out of
+        the folders `within`.
         """
         roots = [root_of(path) for path in paths]
         report = AddReport()
@@ -210,7 +172,7 @@ class Index:
                 opened = Root(root, within)
             except OSError as error:
                 raise ConfigurationError(f"{root} cannot be read: {message_of(error)}") from error
-            await self._call(self._database.add_root, root, dict(attributes or {}))
+            await self._call(self._database.add_root, root, attributes)
             report += await self._refresh(root, opened, progress)
         self.start()
         return report
@@ -275,17 +237,13 @@ class Index:
     ) -> "list[Passage]":
         """Return the best passages by words and meaning.
 
-        Searches all files, or those in `paths`, that match the filters.
+        Searches all files, or those in `paths`, that match the filters. A passage's score is its relevance, from 0 to
+        1. Those below `score_threshold` are left out.
         """
         query = query[:MAX_QUERY_CHARS]
         digests = await self._scope(paths, filters)
-        count = max(CANDIDATES, limit * 2)
-        keyword = await self._call(self._database.keyword, query, digests, count)
-        vector = await self._vector(query)
-        nearest = await self._call(self._database.nearest, vector, digests, count) if vector is not None else []
-        ranked = [hit for hit in fused(keyword, nearest, await self._weights(weights)) if hit[1] >= score_threshold][
-            :limit
-        ]
+        found = await self._ranked(query, digests, max(CANDIDATES, limit * 2), weights)
+        ranked = [hit for hit in found if hit[1] >= score_threshold][:limit]
         rows = await self._call(self._database.rows, [number for number, _ in ranked])
         wanted = None if digests is None else _Scope(paths, filters)
         return [
@@ -295,19 +253,21 @@ class Index:
             if wanted is None or wanted.holds(row.file)
         ][:limit]
 
-    async def _weights(self, given: HybridSearch | None) -> HybridSearch:
-        """Return the weights of the two rankings.
-
-        While vectors are missing, the vector ranking counts less, so that passages with a vector do not come first for
-        that reason alone.
-        """
-        if self._coverage is None or self._coverage < 1:
-            counts = await self._call(self._database.counts)
-            self._coverage = counts.vectors / counts.passages if counts.passages else 1.0
-        given = given or HybridSearch(embedding_weight=1.0, text_weight=1.0)
-        if self._coverage == 1:
-            return given
-        return HybridSearch(embedding_weight=given.embedding_weight * self._coverage, text_weight=given.text_weight)
+    async def _ranked(
+        self, query: str, digests: Sequence[str] | None, count: int, weights: HybridSearch | None
+    ) -> "list[tuple[int, float]]":
+        """Return the best passages of both rankings with their relevance."""
+        database = self._database
+        keyword = await self._call(database.keyword, query, digests, count)
+        vector = await self._vector(query)
+        similarities: dict[int, float] | None = None
+        if vector is not None:
+            nearest = await self._call(database.nearest, vector, digests, count)
+            similarities = await self._call(database.similarities, vector, list({*keyword, *nearest}))
+        candidates = list({*keyword, *(similarities or ())})
+        matches = await self._call(database.matches, match_words(query), candidates)
+        counts = await self._call(database.counts)
+        return relevance.ranked(keyword, similarities, matches, counts.passages, weights)
 
     def start(self) -> None:
         """Compute missing vectors in the background."""
@@ -348,7 +308,7 @@ class Index:
 
     async def _refresh(self, path: str, root: Root, progress: Progress) -> AddReport:
         known = {file.path: file for file in await self._call(self._database.files) if _is_in(file.path, path)}
-        attributes = await self._call(self._database.root_attributes, path)
+        known_roots = await self._call(self._database.root_attributes)
         try:
             entries = await asyncio.to_thread(root.entries)
         except (OSError, DocumentError) as error:  # Its files are kept, like those of a missing folder.
@@ -357,6 +317,7 @@ class Index:
         gone = [*known.keys() - {entry.path for entry in entries}]
         for done, entry in enumerate(entries):
             progress("files", done, len(entries))
+            attributes = _inherited(known_roots, entry.path)
             try:
                 report += await self._add_file(root, entry, known.get(entry.path), attributes)
             except FileNotFoundError:  # Removed since the folder was listed.
@@ -367,7 +328,6 @@ class Index:
                 await self._put_problem(entry if is_lasting else replace(entry, stamp=UNREAD), attributes, message)
                 report += AddReport(problems={entry.path: message})
         progress("files", len(entries), len(entries))
-        self._coverage = None
         await self._call(self._database.remove, gone)
         await self._call(self._database.set_read, path, time.time())
         return report + AddReport(removed=len(gone))
@@ -399,7 +359,7 @@ class Index:
             if await self._call(self._database.put, same, None, ()):
                 return AddReport(unchanged=1)
         document = await read(contents.data, mime_type=mime_type, name=path, limits=self._limits)
-        file = replace(file, title=document.title, problem=_problem(document))
+        file = replace(file, title=document.title, problem=_problem(document, file.size))
         chunks = await asyncio.to_thread(chunks_of, document)
         await self._call(self._database.put, file, document, chunks)
         problems = {path: file.problem} if file.problem else {}
@@ -477,13 +437,19 @@ class _Scope:
         return self._filters is None or fits(file.all_attributes, self._filters)
 
 
+def _inherited(roots: Mapping[str, Mapping[str, Json]], path: str) -> dict[str, Json]:
+    """Return a file's attributes. Those of an inner root override those of the roots around it."""
+    around = sorted((root for root in roots if _is_in(path, root)), key=len)
+    return {name: value for root in around for name, value in roots[root].items()}
+
+
 def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/\\") + os.sep)
 
 
-def _problem(document: Document) -> str | None:
+def _problem(document: Document, size: int) -> str | None:
     if not document.text.strip():
-        return "it has no text; a scanned document needs text recognition first"
+        return why_empty(document.mime_type, size)
     return "only its beginning was read: it is too long" if document.is_cut else None
 
 

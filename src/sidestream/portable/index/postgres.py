@@ -1,6 +1,7 @@
 """Index in a PostgreSQL database, beside the store, with full-text search for words and pgvector for vectors."""
 
 import json
+import math
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from sidestream.errors import ConfigurationError, MissingExtraError, NewerSchema
 from sidestream.portable.documents import Document
 from sidestream.portable.index import records
 from sidestream.portable.index.chunks import Chunk
-from sidestream.portable.index.index import match_words
+from sidestream.portable.index.relevance import WordMatches, match_words
 from sidestream.text.redaction import Secret, redact_url
 
 VERSION = 1
@@ -94,22 +95,20 @@ class PostgresIndex:
     def roots(self) -> list[str]:
         return [path for (path,) in self._read("SELECT path FROM sidestream_index.roots ORDER BY path")]
 
-    def add_root(self, path: str, attributes: Mapping[str, records.Json]) -> None:
+    def add_root(self, path: str, attributes: Mapping[str, records.Json] | None) -> None:
+        change = "NOTHING" if attributes is None else "UPDATE SET attributes = excluded.attributes"
         with self._writing():
-            sql = (
-                "INSERT INTO sidestream_index.roots VALUES (%s, %s) ON CONFLICT (path) DO UPDATE SET "
-                "attributes = excluded.attributes"
-            )
-            self._run(sql, (path, json.dumps(dict(attributes))))
+            sql = f"INSERT INTO sidestream_index.roots VALUES (%s, %s) ON CONFLICT (path) DO {change}"
+            self._run(sql, (path, json.dumps(dict(attributes or {}))))
 
     def remove_root(self, path: str) -> None:
         with self._writing():
             self._run("DELETE FROM sidestream_index.roots WHERE path = %s", (path,))
             self._run("DELETE FROM sidestream_index.meta WHERE key = %s", (records.READ + path,))
 
-    def root_attributes(self, path: str) -> dict[str, records.Json]:
-        found = self._read("SELECT attributes FROM sidestream_index.roots WHERE path = %s", (path,))
-        return json.loads(found[0][0]) if found else {}
+    def root_attributes(self) -> dict[str, dict[str, records.Json]]:
+        found = self._read("SELECT path, attributes FROM sidestream_index.roots")
+        return {path: json.loads(attributes) for path, attributes in found}
 
     def set_read(self, path: str, time: float) -> None:
         with self._writing():
@@ -216,6 +215,35 @@ class PostgresIndex:
             self._run("SET LOCAL hnsw.iterative_scan = strict_order")
             self._run(f"SET LOCAL hnsw.ef_search = {min(1000, max(100, limit * 2))}")
             return [found for (found,) in self._run(sql, given)]
+
+    def similarities(self, vector: Sequence[float], ids: Sequence[int]) -> dict[int, float]:
+        if self.model() is None:
+            return {}
+        sql = (
+            "SELECT c.id, 1 - (v.vector <=> %s::vector) FROM sidestream_index.chunks c "
+            "JOIN sidestream_index.vectors v ON v.digest = c.digest WHERE c.id = ANY(%s)"
+        )
+        # The distance from a zero vector is not a number.
+        return {
+            number: near if not math.isnan(near) else 0.0
+            for number, near in self._read(sql, (_vector(vector), list(ids)))
+        }
+
+    def matches(self, words: Sequence[str], ids: Sequence[int]) -> list[WordMatches]:
+        sql = (
+            "SELECT c.id, c.words @@ to_tsquery('english', %s) FROM sidestream_index.chunks c "
+            "WHERE c.id = ANY(%s) AND c.words @@ to_tsquery('english', %s)"
+        )
+        count = "SELECT count(*) FROM sidestream_index.chunks WHERE words @@ to_tsquery('english', %s)"
+        found: list[WordMatches] = []
+        for word in words:
+            if not self._read("SELECT numnode(to_tsquery('english', %s))", (word,))[0][0]:
+                continue
+            rows = self._read(sql, (f"{word}:B", list(ids), word))
+            ((total,),) = self._read(count, (word,))
+            anywhere = frozenset(number for number, _ in rows)
+            found.append(WordMatches(total, anywhere, frozenset(number for number, is_heading in rows if is_heading)))
+        return found
 
     def rows(self, ids: Sequence[int]) -> dict[int, list[records.PassageRow]]:
         sql = (

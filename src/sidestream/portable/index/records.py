@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ from msgspec import Struct
 from sidestream.portable.documents import Document
 from sidestream.portable.index.chunks import Chunk
 from sidestream.portable.index.folder import Stamp
+from sidestream.portable.index.relevance import WordMatches
 
 Json = Any
 
@@ -124,11 +126,15 @@ class Database(Protocol):
         """Return the folders and files that were added."""
         ...
 
-    def add_root(self, path: str, attributes: Mapping[str, Json]) -> None: ...
+    def add_root(self, path: str, attributes: Mapping[str, Json] | None) -> None:
+        """Record that a path was added. None keeps the attributes it already has."""
+        ...
 
     def remove_root(self, path: str) -> None: ...
 
-    def root_attributes(self, path: str) -> dict[str, Json]: ...
+    def root_attributes(self) -> dict[str, dict[str, Json]]:
+        """Map each added path to its attributes."""
+        ...
 
     def set_read(self, path: str, time: float) -> None:
         """Record that an added path was read completely at this time, in seconds since 1970."""
@@ -171,6 +177,14 @@ class Database(Protocol):
         """Return ids of passages by the distance of their vectors, nearest first."""
         ...
 
+    def similarities(self, vector: Sequence[float], ids: Sequence[int]) -> dict[int, float]:
+        """Return the cosine similarity of passages to a vector. Passages without a vector are left out."""
+        ...
+
+    def matches(self, words: Sequence[str], ids: Sequence[int]) -> list[WordMatches]:
+        """Return which of these passages contain each word, skipping words that are never indexed."""
+        ...
+
     def rows(self, ids: Sequence[int]) -> dict[int, list[PassageRow]]:
         """Return the passages with these ids, once for each file that contains them."""
         ...
@@ -210,9 +224,23 @@ def stored_file(row: Sequence[Any], passages: int = 0) -> IndexedFile:
 def embedded_text(title: str | None, heading: str, text: str) -> str:
     """Return the text to embed for a passage.
 
-    It includes the headings, since a passage alone may not say what it is about.
+    It includes the headings, since a passage alone may not say what it is about. Markup is left out, since a model
+    reads few tokens and learned from prose.
     """
-    return "\n".join(part for part in (title or "", heading, text) if part)
+    above = heading if title and heading.startswith(title) else "\n".join(part for part in (title, heading) if part)
+    return "\n".join(part for part in (above, _prose(text)) if part)
+
+
+def _prose(text: str) -> str:
+    for markup in (_COMMENT, _TARGET, _RULE, _MARKS):
+        text = markup.sub(" ", text)
+    return " ".join(text.split())
+
+
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_TARGET = re.compile(r"(?<=\])\([^()\s]*\)")
+_RULE = re.compile(r"^[-:| \t]{3,}$", re.MULTILINE)
+_MARKS = re.compile(r"[`|*#\[\]_=(){}<>\"]+")
 
 
 def digest_of(text: str) -> str:

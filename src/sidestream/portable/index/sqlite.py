@@ -12,7 +12,7 @@ from sidestream.errors import ConfigurationError, NewerSchemaError, StoreError
 from sidestream.portable.documents import Document
 from sidestream.portable.index import records
 from sidestream.portable.index.chunks import Chunk
-from sidestream.portable.index.index import match_expression
+from sidestream.portable.index.relevance import WordMatches, match_expression
 from sidestream.portable.index.vectors import (
     Driver,
     Matrix,
@@ -20,6 +20,7 @@ from sidestream.portable.index.vectors import (
     VectorConnection,
     VectorTable,
     connect,
+    cosine,
     store_errors,
     transaction,
 )
@@ -97,19 +98,19 @@ class SqliteIndex:
     def roots(self) -> list[str]:
         return [path for (path,) in self._read("SELECT path FROM roots ORDER BY path")]
 
-    def add_root(self, path: str, attributes: Mapping[str, records.Json]) -> None:
+    def add_root(self, path: str, attributes: Mapping[str, records.Json] | None) -> None:
+        change = "NOTHING" if attributes is None else "UPDATE SET attributes = excluded.attributes"
         with store_errors(self.path), transaction(self._db):
-            sql = "INSERT INTO roots VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET attributes = excluded.attributes"
-            self._db.execute(sql, (path, json.dumps(dict(attributes))))
+            sql = f"INSERT INTO roots VALUES (?, ?) ON CONFLICT (path) DO {change}"
+            self._db.execute(sql, (path, json.dumps(dict(attributes or {}))))
 
     def remove_root(self, path: str) -> None:
         with store_errors(self.path), transaction(self._db):
             self._db.execute("DELETE FROM roots WHERE path = ?", (path,))
             self._db.execute("DELETE FROM meta WHERE key = ?", (records.READ + path,))
 
-    def root_attributes(self, path: str) -> dict[str, records.Json]:
-        found = self._read("SELECT attributes FROM roots WHERE path = ?", (path,))
-        return json.loads(found[0][0]) if found else {}
+    def root_attributes(self) -> dict[str, dict[str, records.Json]]:
+        return {path: json.loads(found) for path, found in self._read("SELECT path, attributes FROM roots")}
 
     def set_read(self, path: str, time: float) -> None:
         with store_errors(self.path), transaction(self._db):
@@ -199,6 +200,27 @@ class SqliteIndex:
             scope = [found for (found,) in self._read(_SCOPE, (json.dumps(list(digests)),))]
         with store_errors(self.path):
             return vectors.search(vector, scope, limit)
+
+    def similarities(self, vector: Sequence[float], ids: Sequence[int]) -> dict[int, float]:
+        sql = (
+            "SELECT c.id, v.vector FROM chunks c JOIN vectors v ON v.digest = c.digest "
+            "WHERE c.id IN (SELECT value FROM json_each(?))"
+        )
+        rows = self._read(sql, (json.dumps(list(ids)),))
+        return {number: cosine(vector, array("f", stored)) for number, stored in rows}
+
+    def matches(self, words: Sequence[str], ids: Sequence[int]) -> list[WordMatches]:
+        among = "SELECT rowid FROM passages WHERE passages MATCH ? AND rowid IN (SELECT value FROM json_each(?))"
+        wanted = json.dumps(list(ids))
+        found: list[WordMatches] = []
+        for word in words:
+            ((total,),) = self._read("SELECT count(*) FROM passages WHERE passages MATCH ?", (f'"{word}"',))
+            anywhere, headings = (
+                frozenset(number for (number,) in self._read(among, (expression, wanted)))
+                for expression in (f'"{word}"', f'heading : "{word}"')
+            )
+            found.append(WordMatches(total, anywhere, headings))
+        return found
 
     def rows(self, ids: Sequence[int]) -> dict[int, list[records.PassageRow]]:
         sql = (

@@ -6,6 +6,8 @@ update that table, so it marks it as stale, and the next process with the extens
 
 import importlib
 import json
+import math
+import operator
 import sqlite3
 from array import array
 from collections.abc import Generator, Sequence
@@ -153,6 +155,16 @@ def transaction(connection: VectorConnection) -> Generator[None]:
         with suppress(*library_errors()):
             connection.execute("ROLLBACK")
         raise
+
+
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the cosine similarity of two vectors, or 0 if one is zero."""
+    lengths = math.sqrt(_product(one, one) * _product(other, other))
+    return _product(one, other) / lengths if lengths else 0.0
+
+
+def _product(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(map(operator.mul, one, other))
 
 
 _STALE = "stale"

@@ -113,6 +113,8 @@ _ISOLATION = (
 _SHARED_MEMORY_BYTES = 16 * MIB
 _BYTES_PER_FILE = 4096
 """Bytes of a folder in memory per file that it may hold, since an empty file costs memory too."""
+_MAX_FILES = 65_536
+"""Maximum files of such a folder. Each takes a kilobyte of the kernel's memory."""
 _FILTER, _EMPTY = f"{KERNEL}/filter", f"{KERNEL}/empty"
 _PASSWD = f"sandbox:x:{workspace.UNPRIVILEGED}:{workspace.UNPRIVILEGED}::/tmp:/bin/sh\n".encode()
 
@@ -253,7 +255,7 @@ def _in_memory(spec: ContainerSpec) -> list[str]:
     """Format the folders in memory for `inside/enter`, with their sizes and numbers of files."""
     folders = {"/dev/shm": _SHARED_MEMORY_BYTES, "/tmp": spec.limits.disk_bytes}
     folders |= {FOLDER: spec.limits.disk_bytes} if spec.workspace is None else {}
-    return [f"{folder}:{size}:{size // _BYTES_PER_FILE}" for folder, size in folders.items()]
+    return [f"{folder}:{size}:{min(size // _BYTES_PER_FILE, _MAX_FILES)}" for folder, size in folders.items()]
 
 
 def _given_files(starting: Launch, filter_bytes: bytes) -> list[str]:

@@ -53,31 +53,60 @@ def checked_sizes(header: str, limits: SandboxLimits) -> tuple[str, list[int]]:
 
 
 class OutputText:
-    """Output decoded as text. The beginning is kept and passed on, and all of it is counted."""
+    """Output decoded as text. Its beginning and its end are kept, and all of it is counted.
+
+    The end of long output often holds the error. The beginning is passed on as it comes, the rest with `end`.
+    """
 
     def __init__(self, max_bytes: int, on_text: Callable[[str], None]) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pieces: list[str] = []
-        self._left = max_bytes
+        self._left = max_bytes - max_bytes // 4
+        self._max_tail = max_bytes // 4
+        self._tail = bytearray()
+        self._dropped = 0
         self._on_text = on_text
         self.total = 0
 
-    def feed(self, data: bytes, *, is_last: bool = False) -> None:
+    def feed(self, data: bytes) -> None:
         """Add output."""
         self.total += len(data)
-        kept = data[: max(0, self._left)]
-        self._left -= len(data)
-        text = self._decoder.decode(kept, is_last)
+        self._add(data[: self._left])
+        self._tail += data[self._left :]
+        self._left = max(0, self._left - len(data))
+        if len(self._tail) > 2 * self._max_tail + CHUNK_BYTES:
+            self._cut()
+
+    def end(self) -> str:
+        """Return the text that was kept, with a note if some was cut."""
+        self._cut()
+        if self._dropped:
+            self._add(b"", is_last=True)
+            self._pass(f"\n[cut: {self._dropped} bytes of output are not shown]\n")
+            self._pass(_without_partial(self._tail).decode("utf-8", "replace"))
+        else:
+            self._add(bytes(self._tail), is_last=True)
+        self._tail.clear()
+        return "".join(self._pieces)
+
+    def _add(self, data: bytes, *, is_last: bool = False) -> None:
+        self._pass(self._decoder.decode(data, is_last))
+
+    def _pass(self, text: str) -> None:
         if text:
             self._pieces.append(text)
             self._on_text(text)
 
-    def end(self) -> str:
-        """Return the text that was kept, with a note if some was cut."""
-        self.feed(b"", is_last=True)
-        if self._left < 0:
-            self._pieces.append(f"\n[cut: {-self._left} more bytes of output are not shown]\n")
-        return "".join(self._pieces)
+    def _cut(self) -> None:
+        excess = max(0, len(self._tail) - self._max_tail)
+        self._dropped += excess
+        del self._tail[:excess]
+
+
+def _without_partial(data: bytearray) -> bytearray:
+    """Return UTF-8 without the rest of a character at its start."""
+    start = next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+    return data[start:]
 
 
 class Found:

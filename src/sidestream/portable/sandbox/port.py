@@ -38,7 +38,8 @@ class ContainerSpec(Struct, frozen=True, kw_only=True):
 
     limits: SandboxLimits = DEFAULT_SANDBOX_LIMITS
     packages: Sequence[str] | None = None
-    """Installed distributions that code may import, with their requirements. None means the usual ones for data."""
+    """Installed distributions that code may import besides the usual ones for data, with their requirements. An empty
+    sequence means none at all."""
     workspace: str | None = None
     """User's folder that becomes the writable working folder. None means an empty one."""
     allow_root: bool = False

@@ -12,8 +12,8 @@ from msgspec import Struct
 from sidestream.portable.sandbox.port import SandboxError
 
 USUAL_PACKAGES = (
-    *("matplotlib", "numpy", "openpyxl", "pandas", "pillow", "python-docx", "scikit-learn", "scipy", "seaborn"),
-    *("statsmodels", "sympy", "tabulate"),
+    *("matplotlib", "numpy", "openpyxl", "pandas", "pillow", "polars", "pyarrow", "python-docx", "scikit-learn"),
+    *("scipy", "seaborn", "statsmodels", "sympy", "tabulate"),
 )
 """Packages that code for data imports. The installed ones are offered by default."""
 
@@ -57,6 +57,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "SANDBOX_PACKAGES": f"{KERNEL}:{PACKAGES}",
+    # pyarrow's default allocator reserves more address space than a container has.
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 
 
@@ -118,8 +120,8 @@ def _packages(names: tuple[str, ...] | None) -> list[Mount]:
     from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
     found: dict[str, Distribution] = {}
-    waiting: list[tuple[str, bool]] = [(name, names is not None) for name in names or ()]
-    waiting += [(name, False) for name in USUAL_PACKAGES] if names is None else []
+    waiting: list[tuple[str, bool]] = [(name, True) for name in names or ()]
+    waiting += [] if names == () else [(name, False) for name in USUAL_PACKAGES]
     while waiting:
         name, is_needed = waiting.pop()
         key = _plain(name)
@@ -139,6 +141,26 @@ def _packages(names: tuple[str, ...] | None) -> list[Mount]:
         for top in sorted(tops):
             mounts.setdefault(top, Mount(os.path.join(place, top), f"{PACKAGES}/{top}"))
     return [mount for mount in mounts.values() if os.path.exists(mount.source)]
+
+
+def installed_packages(packages: tuple[str, ...] | None) -> list[str]:
+    """Return the names of the packages in a container, without those they require. An empty tuple means none."""
+    if packages == ():
+        return []
+    return sorted({*USUAL_PACKAGES, *(packages or ())} - set(missing_packages(USUAL_PACKAGES)))
+
+
+def missing_packages(names: Sequence[str]) -> list[str]:
+    """Return the distributions that are not installed."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    missing: list[str] = []
+    for name in names:
+        try:
+            distribution(name)
+        except PackageNotFoundError:
+            missing.append(name)
+    return missing
 
 
 def _requirements(lines: Iterable[str]) -> list[str]:

@@ -7,11 +7,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream import errors, jsontext
 from sidestream.jsontext import JsonObject, as_list, as_object, without_none
 from sidestream.limits import Limits
-from sidestream.portable.search.engine import Hit, Query, filtered, hits_in, parsed, with_sites
+from sidestream.portable.search.engine import DAYS, Hit, Query, filtered, hits_in, parsed, with_sites
 from sidestream.text.redaction import redact_url, register_secret
 from sidestream.transport.calls import HttpCall, Transport
 
@@ -47,12 +48,20 @@ class ApiEngine:
         return self._api.name
 
     async def search(self, query: Query) -> list[Hit]:
-        call = self._api.request(self._base_url(), self._key(), query)
-        answer = await self._answer(call)
+        try:
+            answer = await self._ask(query)
+        except errors.SearchError as error:
+            if query.freshness != "week" or error.status != 400:
+                raise
+            # Older versions of SearXNG know no week. Dated hits are filtered below.
+            answer = await self._ask(replace(query, freshness="month"))
         found = filtered(self._api.hits(answer), query)
         if not found and (problem := _unresponsive(answer)):
             raise errors.SearchError(f"{self.name} found nothing: {problem}", code="unavailable", retryable=True)
         return found
+
+    async def _ask(self, query: Query) -> JsonObject:
+        return await self._answer(self._api.request(self._base_url(), self._key(), query))
 
     async def aclose(self) -> None:
         """Do nothing, since there is nothing to stop."""
@@ -108,7 +117,9 @@ class ApiEngine:
         if isinstance(error, errors.AuthenticationError):
             check = f"check {self._api.key_variable}" if self._api.key_variable else "it may block the JSON format"
             return errors.SearchError(f"{where} refused the request ({error.status}); {check}", code="unavailable")
-        return errors.SearchError(f"{where} failed: {error.message}", code="unavailable", retryable=error.retryable)
+        return errors.SearchError(
+            f"{where} failed: {error.message}", code="unavailable", status=error.status, retryable=error.retryable
+        )
 
 
 def _unresponsive(answer: JsonObject) -> str | None:
@@ -128,11 +139,9 @@ def _post(url: str, body: JsonObject, headers: dict[str, str]) -> HttpCall:
 
 
 def _searxng(base: str, key: str, query: Query) -> HttpCall:
-    # Only newer versions support `week`; `month` contains it.
-    freshness = {"day": "day", "week": "month", "month": "month", "year": "year"}
     locale = f"{query.language}-{query.country}" if query.language and query.country else query.language
     parameters = {"q": with_sites(query), "format": "json", "language": locale}
-    return _get(f"{base}/search", parameters | {"time_range": freshness.get(query.freshness or "")})
+    return _get(f"{base}/search", parameters | {"time_range": query.freshness})
 
 
 def _brave(base: str, key: str, query: Query) -> HttpCall:
@@ -148,8 +157,7 @@ def _brave(base: str, key: str, query: Query) -> HttpCall:
 
 
 def _exa(base: str, key: str, query: Query) -> HttpCall:
-    days = {"day": 1, "week": 7, "month": 31, "year": 366}
-    since = datetime.now(UTC) - timedelta(days=days[query.freshness]) if query.freshness else None
+    since = datetime.now(UTC) - timedelta(days=DAYS[query.freshness]) if query.freshness else None
     body: JsonObject = {
         "query": query.text,
         "numResults": query.count,

@@ -1,6 +1,7 @@
 """Queries, hits and the protocol of search engines."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -89,17 +90,34 @@ def parsed(data: bytes | str) -> Any:
 
 
 def filtered(hits: Sequence[Hit], query: Query) -> list[Hit]:
-    """Return the hits in the allowed domains, each URL once.
+    """Return the hits in the allowed domains that are fresh enough, each URL once.
 
-    Engines treat domains as a preference only.
+    Engines treat domains and dates as a preference only. A hit without a date is kept.
     """
     chosen: dict[str, Hit] = {}
     for hit in hits:
         is_wanted = not query.allowed_domains or is_allowed(hit.url, query.allowed_domains)
+        is_wanted = is_wanted and not _is_too_old(hit.published, query.freshness)
         # A corpus file has no domain.
         if is_wanted and (hit.url.startswith("file://") or not is_blocked(hit.url, query.blocked_domains)):
             chosen.setdefault(hit.url, hit)
     return list(chosen.values())[: query.count]
+
+
+DAYS = {"day": 1, "week": 7, "month": 31, "year": 366}
+"""Freshness → maximum age in days."""
+
+
+def _is_too_old(published: str | None, freshness: Freshness | None) -> bool:
+    """Return whether a page is older than wanted, with a day of tolerance for time zones and times of day."""
+    if freshness is None or published is None:
+        return False
+    try:
+        moment = datetime.fromisoformat(published)
+    except ValueError:
+        return False
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return datetime.now(UTC) - moment > timedelta(days=DAYS[freshness] + 1)
 
 
 def with_sites(query: Query) -> str:

@@ -1,7 +1,12 @@
 """Code interpreter for every model: Python in a local container, with the events and results of a hosted one."""
 
+from msgspec.structs import replace
+
+from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
+from sidestream.limits import MIB, SandboxLimits
 from sidestream.portable.sandbox.port import FOLDER, CellOutcome, CodeFile
+from sidestream.portable.sandbox.runtime import installed_packages, missing_packages
 from sidestream.portable.services import Services
 from sidestream.portable.tools.functions import Functions
 from sidestream.portable.tools.machine import Machine, Place, deliver, emit_event
@@ -11,12 +16,46 @@ from sidestream.tools.toolset import Toolset
 
 
 def toolset(config: CodeInterpreter, services: Services) -> Toolset:
-    """Create the tool `code_interpreter`."""
+    """Create the tool `code_interpreter`.
+
+    Raises ConfigurationError if one of its packages is not installed.
+    """
     interpreter = _Interpreter(config)
+    tells = config.sandbox in _TOLD
+    if tells and (absent := missing_packages(config.packages or ())):
+        raise ConfigurationError(
+            f"CodeInterpreter(packages=…): {', '.join(absent)} not installed; pip install {' '.join(absent)}"
+        )
     # Without a sandbox there is a network.
     is_open_world = config.sandbox == "none"
-    tool = Tool.from_function(interpreter.run, name=config.key, key=config.key, is_open_world=is_open_world)
+    # The container's own limit comes first: it says what happened.
+    limits = interpreter.machine.limits
+    tool = Tool.from_function(
+        interpreter.run,
+        name=config.key,
+        key=config.key,
+        is_open_world=is_open_world,
+        timeout_s=limits.cell_s + limits.start_s + _GRACE_S,
+    )
+    if tells:
+        tool = replace(tool, description=f"{tool.description}\n\n{_told(config, limits)}")
     return Functions(config.key, [tool], interpreter.machine.containers.aclose)
+
+
+_GRACE_S = 30.0
+"""Seconds of a call besides the code's own and the container's start, e.g. to put files into it."""
+_TOLD = ("auto", "bubblewrap", "runsc", "none")
+"""Sandboxes whose packages and limits are known."""
+
+
+def _told(config: CodeInterpreter, limits: SandboxLimits) -> str:
+    """Describe the container for the model."""
+    names = installed_packages(None if config.packages is None else tuple(config.packages))
+    return (
+        f"Installed besides the standard library: {', '.join(names) or 'nothing'}. A call may take "
+        f"{limits.cell_s:g} s, {limits.memory_bytes // MIB} MiB of memory and {limits.disk_bytes // MIB} MiB of files. "
+        f"You see {limits.log_bytes // 1024} kB of its output."
+    )
 
 
 class _Interpreter:
@@ -30,7 +69,7 @@ class _Interpreter:
         matplotlib figures, are handed to the user. There is no network and nothing can be installed.
 
         Args:
-            code: The code. The value of a last expression is printed, as in a notebook.
+            code: The code, as in a notebook: the value of a last expression is printed, and figures are shown.
         """  # noqa: D401 (sent to models)
         async with self.machine.place(context) as place:
             outcome = await place.kept.container.run(code, lambda text: _logs(context, text))

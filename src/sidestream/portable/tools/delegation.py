@@ -4,15 +4,16 @@ The inner run emits its events, previews, files and sources as those of the call
 Its usage counts for the outer run, and its approvals are the outer run's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, FetchError, UnsupportedError
-from sidestream.jsontext import Json, JsonObject, as_object
+from sidestream.jsontext import Json, JsonObject, as_list, as_object, text_in
 from sidestream.messages.message import ChatMessage
+from sidestream.portable.search.engine import MAX_SNIPPET_CHARS
 from sidestream.portable.services import Services
 from sidestream.portable.stages import Unstaged
 from sidestream.portable.tools.functions import Functions
@@ -20,7 +21,7 @@ from sidestream.portable.tools.web_fetch import QUESTION, FetchGuard
 from sidestream.providers.protocol import ModelRequest, Provider, Settings
 from sidestream.providers.registry import ModelString, find_provider, hosts_of, installed_providers
 from sidestream.run.run import Run
-from sidestream.stream.parts import File, Finish, Source, StreamPart, ToolEvent, ToolResult
+from sidestream.stream.parts import File, Finish, Source, StreamPart, TextDelta, TextEnd, ToolEvent, ToolResult
 from sidestream.tools.server_side import ServerSideTool, WebFetch
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset
@@ -149,10 +150,11 @@ def default_host(kind: type[ServerSideTool]) -> str:
 
 async def delegated(run: Run[Any], tool: ServerSideTool, model: str, context: ToolContext) -> ToolOutcome:
     """Return the outcome of a call made by a run on another model. The run's parts are emitted as the call's own."""
-    key, results = tool.key, list[ToolResult]()
+    key, results, passages = tool.key, list[ToolResult](), _Passages()
     async with run:
         async for part in run:
             _emit(part, key, model, context)
+            passages.note(part)
             if isinstance(part, ToolResult) and part.tool == key and not part.preliminary:
                 results.append(part)
     if run.error is not None:
@@ -164,10 +166,63 @@ async def delegated(run: Run[Any], tool: ServerSideTool, model: str, context: To
         answer = f" It said: {said}" if said else ""
         return ToolOutcome.failure("NotCalled", f"{model} did not use its {tool.key} tool.{answer}")
     is_error = all(entry.is_error for entry in results)
-    return ToolOutcome(_joined(results, said, model), is_error=is_error)
+    joined = _joined(results, said, model)
+    return ToolOutcome(passages.added_to(joined) if tool.key in _READING else joined, is_error=is_error)
 
 
-def _joined(results: list[ToolResult], said: str, model: str) -> Json:
+class _Passages:
+    """What a delegated run says about each source, so that the delegating model can cite the source."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._sources: list[Source] = []
+
+    def note(self, part: StreamPart) -> None:
+        """Collect text and sources."""
+        match part:
+            case TextDelta():
+                self._texts[part.id] = self._texts.get(part.id, "") + part.delta
+            case TextEnd(text=str(final)):
+                self._texts[part.id] = final
+            case Source():
+                self._sources.append(part)
+            case _:
+                pass
+
+    def added_to(self, result: JsonObject) -> JsonObject:
+        """Return the result with a title and a snippet for each source, unless it has text of its own."""
+        found = {str(entry.get("url") or entry.get("file_id")): entry for entry in self._entries()}
+        known = [as_object(entry) for name in ("sources", "results") for entry in as_list(result.get(name))]
+        if not found or any(text_in(entry, field) for entry in known for field in ("text", "snippet")):
+            return result
+        given = [as_object(entry) for entry in as_list(result.get("sources"))]
+        merged = [entry | found.pop(str(entry.get("url")), {}) for entry in given]
+        return result | {"sources": [*merged, *found.values()]}
+
+    def _entries(self) -> Iterator[JsonObject]:
+        snippets: dict[str, list[str]] = {}
+        chosen: dict[str, Source] = {}
+        for source in self._sources:
+            key = source.url or source.file_id or ""
+            chosen.setdefault(key, source)
+            snippet = self._snippet(source)
+            if key and snippet and snippet not in snippets.setdefault(key, []):
+                snippets[key].append(snippet)
+        for key, texts in snippets.items():
+            source = chosen[key]
+            kind = {"type": "url", "url": source.url} if source.url else {"type": "file", "file_id": source.file_id}
+            title = {"title": source.title} if source.title else {}
+            yield kind | title | {"snippet": " … ".join(texts)[:MAX_SNIPPET_CHARS]}
+
+    def _snippet(self, source: Source) -> str:
+        """Return the source's own words, else the other model's sentence that it supports."""
+        text = self._texts.get(source.text_id or "", "")
+        is_linked = source.claim_start is not None
+        start, end = (source.claim_start, source.claim_end) if is_linked else (source.start, source.end)
+        return (source.cited_text or text[start or 0 : end if end is not None else len(text)]).strip()
+
+
+def _joined(results: list[ToolResult], said: str, model: str) -> JsonObject:
     """Return the result in the hosted tool's format, with the other model's answer and name."""
     last = next((entry for entry in reversed(results) if not entry.is_error), results[-1])
     fields: JsonObject = dict(as_object(last.result)) or ({} if last.result in (None, {}) else {"output": last.result})

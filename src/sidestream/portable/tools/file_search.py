@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.errors import SidestreamError
+from sidestream.errors import SidestreamError, UnsupportedError
 from sidestream.jsontext import without_none
 from sidestream.portable.index import Index, Passage
 from sidestream.portable.index.index import Embed
@@ -15,7 +15,7 @@ from sidestream.portable.index.opening import DEFAULT_MODEL, database_at
 from sidestream.portable.services import Services
 from sidestream.portable.tools.functions import Functions
 from sidestream.tools.execution import ToolOutcome
-from sidestream.tools.server_side import INDEX, FileSearch
+from sidestream.tools.server_side import INDEX, FileSearch, is_path
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
 
@@ -25,7 +25,16 @@ MAX_QUERIES = 5
 
 
 def toolset(config: FileSearch, services: Services) -> Toolset:
-    """Create the tool `file_search`."""
+    """Create the tool `file_search`.
+
+    Raises UnsupportedError if a store is a provider's.
+    """
+    for store in config.stores:
+        if not is_path(store) and not os.path.exists(store):
+            raise UnsupportedError(
+                f"FileSearch(stores=[{store!r}]) names a store at a provider, which only that provider can search; use "
+                'a model that hosts it, or a folder of this machine, e.g. FileSearch(stores=["./docs"])'
+            )
     search = _FileSearch(config, services)
     tool = Tool.from_function(search.run, name=config.key, key=config.key, reads_outside=True, on_interruption="retry")
     return Functions(config.key, [tool], search.aclose)

@@ -1,7 +1,9 @@
 """Shared parts of local tools that run code: a call's container, the conversation's files, and deliverables."""
 
+import math
 from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +13,7 @@ from sidestream.errors import UnsupportedError
 from sidestream.files import media_types
 from sidestream.files.saving import safe_name
 from sidestream.jsontext import JsonObject
-from sidestream.limits import DEFAULT_SANDBOX_LIMITS, MIB, SandboxLimits
+from sidestream.limits import CODE_LIMITS, DEFAULT_SANDBOX_LIMITS, MIB, SandboxLimits
 from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
 from sidestream.portable.sandbox.choice import sandbox_named
 from sidestream.portable.sandbox.containers import GONE, Containers, KeptContainer
@@ -116,7 +118,29 @@ def _limits(config: RunsCode) -> SandboxLimits:
             f"{type(config).__name__}(network=…): a local sandbox has no network; omit it, or use a provider's"
         )
     memory = getattr(config, "memory_limit", None)
-    return replace(DEFAULT_SANDBOX_LIMITS, memory_bytes=_MEMORY[memory]) if memory else DEFAULT_SANDBOX_LIMITS
+    limits = CODE_LIMITS if isinstance(config, CodeInterpreter) else DEFAULT_SANDBOX_LIMITS
+    if memory:
+        limits = replace(limits, memory_bytes=_MEMORY[memory])
+    return _given_limits(config, limits) if isinstance(config, CodeInterpreter) else limits
+
+
+def _given_limits(config: CodeInterpreter, limits: SandboxLimits) -> SandboxLimits:
+    """Return the limits with those that the config sets."""
+    changes: dict[str, Any] = {}
+    if config.timeout_s is not None:
+        # One process may compute for several calls.
+        changes |= {"cell_s": config.timeout_s, "cpu_s": max(limits.cpu_s, math.ceil(config.timeout_s) * 12)}
+    if config.memory_mb is not None:
+        changes["memory_bytes"] = config.memory_mb * MIB
+    if config.disk_mb is not None:
+        changes["disk_bytes"] = config.disk_mb * MIB
+    if config.max_file_mb is not None:
+        size = config.max_file_mb * MIB
+        changes |= {"file_bytes": size, "delivered_bytes": max(limits.delivered_bytes, size)}
+    if config.max_output_kb is not None:
+        size = config.max_output_kb * 1024
+        changes |= {"log_bytes": size, "output_bytes": max(limits.output_bytes, size)}
+    return replace(limits, **changes)
 
 
 def _owner(context: ToolContext) -> Hashable:

@@ -6,6 +6,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sidestream.errors import FetchError, SidestreamError
+from sidestream.portable.documents import why_empty
+from sidestream.portable.documents.document import HTML_TYPES
 from sidestream.portable.fetch import EgressPolicy, Fetched, Fetcher
 from sidestream.portable.fetch.policy import MAX_HOPS, KnownAddresses
 from sidestream.portable.services import Services
@@ -56,7 +58,8 @@ class _WebFetch:
         except SidestreamError as error:
             return _failure("unavailable", str(error))
         limit = (self._config.max_content_tokens or 0) * CHARS_PER_TOKEN or MAX_CHARS
-        context.emit(_file(page, context))
+        if page.document.text.strip() or page.document.mime_type not in HTML_TYPES:
+            context.emit(_file(page, context))
         return ToolOutcome(_result(page, limit, has_citations=self._config.citations))
 
     def _count(self, context: ToolContext) -> None:
@@ -148,14 +151,14 @@ def _result(page: Fetched, limit: int, *, has_citations: bool) -> dict[str, Any]
     if len(document.text) > limit or document.is_cut:
         notes.append(f"only the first {len(text)} characters")
     if not text.strip():
-        notes.append("the document has no text; a scanned one needs text recognition")
+        notes.append(why_empty(document.mime_type, len(page.body)))
     return result | ({"notes": notes} if notes else {})
 
 
 def _file(page: Fetched, context: ToolContext) -> File:
     """Return the document as a deliverable: a PDF or Word file verbatim, a page as Markdown."""
     document = page.document
-    is_page = document.mime_type in ("text/html", "application/xhtml+xml")
+    is_page = document.mime_type in HTML_TYPES
     ending = "md" if is_page else urlsplit(page.final_url).path.rpartition(".")[2][:5] or "txt"
     stem = document.title or urlsplit(page.final_url).path.rstrip("/").rpartition("/")[2] or "document"
     stem = re.sub(rf"\.{re.escape(ending)}$", "", stem)

@@ -15,7 +15,7 @@ from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.google import catalog
 from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME, GoogleContext
 from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
-from sidestream.providers.google.encode.request import encode_request
+from sidestream.providers.google.encode.request import encode_request, family_of
 from sidestream.providers.google.encode.server_side import PORTABLE
 from sidestream.providers.google.endpoint import (
     BASE_URL_VARIABLE,
@@ -29,7 +29,14 @@ from sidestream.providers.google.files import GoogleModel
 from sidestream.providers.google.options import GoogleOptions
 from sidestream.providers.google.settings import SETTINGS
 from sidestream.stream.parts import Finish
-from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
+from sidestream.tools.server_side import (
+    CodeInterpreter,
+    FileSearch,
+    ImageGeneration,
+    ServerSideTool,
+    WebFetch,
+    WebSearch,
+)
 from sidestream.transport.calls import HttpCall, OpensHttp, Transport
 
 INTERACTIONS = "interactions/"
@@ -45,6 +52,15 @@ class GeminiModel(GoogleModel):
     portable_settings = frozenset(SETTINGS)
     hosted_tools = frozenset(PORTABLE)
     price_list: str | None = catalog.PRICE_LIST
+
+    @property
+    def hosted_alone(self) -> frozenset[type[ServerSideTool]]:
+        """The tools that Gemini 2 refuses beside functions. Newer models accept all."""
+        return (
+            frozenset()
+            if family_of(self.name).mixes_tools
+            else frozenset({WebSearch, WebFetch, CodeInterpreter, FileSearch})
+        )
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """Encode a request, and create the decoder for its response."""

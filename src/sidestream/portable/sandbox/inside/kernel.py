@@ -100,13 +100,14 @@ class Cells:
         sys.modules["__main__"] = main = type(sys)("__main__")
         self.namespace: dict[str, Any] = main.__dict__
         self.namespace["__builtins__"] = __builtins__
+        self.namespace["display"] = display
 
     def run(self, source: str) -> str:
         """Run a cell, and return how it ended, as `ok` or `error`."""
         self._count += 1
         name = f"<cell {self._count}>"
         try:
-            tree: Any = compile(source, name, "exec", _ONLY_AST | _TOP_LEVEL_AWAIT)
+            tree: Any = self._parsed(source, name)
             last = tree.body.pop() if tree.body and type(tree.body[-1]).__name__ == "Expr" else None
             self._execute(compile(tree, name, "exec", _TOP_LEVEL_AWAIT))
             if last is not None:
@@ -123,6 +124,22 @@ class Cells:
             return "error"
         finally:
             self._flush()
+
+    def _parsed(self, source: str, name: str) -> "Any":
+        """Parse a cell. Commands of a notebook, such as `!pip` and `%matplotlib`, are explained and skipped."""
+        try:
+            return compile(source, name, "exec", _ONLY_AST | _TOP_LEVEL_AWAIT)
+        except SyntaxError:
+            lines = source.splitlines(True)
+            marked = [number for number, line in enumerate(lines) if line.lstrip()[:1] in ("!", "%")]
+            if not marked:
+                raise
+            for number in marked:
+                command = lines[number].strip()
+                indent = lines[number][: len(lines[number]) - len(lines[number].lstrip())]
+                lines[number] = f"{indent}pass\n"
+                print(f"{command}: skipped. {_explained(command)}", file=sys.stderr)
+            return compile("".join(lines), name, "exec", _ONLY_AST | _TOP_LEVEL_AWAIT)
 
     def _flush(self) -> None:
         # Code may have replaced or closed them.
@@ -222,8 +239,41 @@ class Cells:
             frames = frames.tb_next
         try:
             traceback.print_exception(type(error), error, frames)
+            if isinstance(error, ModuleNotFoundError):
+                print(_missing(error.name or ""), file=sys.stderr)
         except BaseException as failure:
             print(f"{type(error).__name__} (its message failed: {type(failure).__name__})", file=sys.stderr)
+
+
+def display(*values: "Any") -> None:
+    """Print values, as the function of this name does in a notebook."""
+    for value in values:
+        print(repr(value))
+
+
+_NO_INSTALLING = "There is no network and nothing can be installed from inside; use what is installed."
+
+
+def _explained(command: str) -> str:
+    """Return why a notebook's command does not run here, and what does."""
+    words = command.lstrip("!% ").split()
+    if words[:1] in (["pip"], ["pip3"], ["conda"], ["apt"], ["apt-get"], ["uv"]) or words[:3] == [
+        "python",
+        "-m",
+        "pip",
+    ]:
+        return _NO_INSTALLING
+    if words[:1] == ["matplotlib"]:
+        return "Figures are shown anyway."
+    if command.startswith("!"):
+        return "This is Python, not a notebook: run a program with subprocess.run([...])."
+    return "This is Python, not a notebook: leave such commands out."
+
+
+def _missing(name: str) -> str:
+    """Return advice for a module that cannot be imported."""
+    top = name.partition(".")[0]
+    return f"The package {top!r} is not installed in this sandbox. {_NO_INSTALLING}" if top else _NO_INSTALLING
 
 
 def figures() -> "Iterator[bytes]":

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.errors import ConfigurationError
+from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object, without_none
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import Replays
@@ -31,10 +31,14 @@ class GeminiFamily(Struct, frozen=True):
     pattern: re.Pattern[str]
     typed_output_beside_tools: bool
     signs_calls: bool
+    mixes_tools: bool = True
+    """Whether a request may have both hosted tools and functions."""
 
 
 FAMILIES = (
-    GeminiFamily(re.compile(r"gemini-[12](\.|-|$)"), typed_output_beside_tools=False, signs_calls=False),
+    GeminiFamily(
+        re.compile(r"gemini-[12](\.|-|$)"), typed_output_beside_tools=False, signs_calls=False, mixes_tools=False
+    ),
     GeminiFamily(re.compile(r"gemma|learnlm"), typed_output_beside_tools=False, signs_calls=False),
     GeminiFamily(re.compile(r"gemini-\d"), typed_output_beside_tools=True, signs_calls=True),
     GeminiFamily(re.compile(r""), typed_output_beside_tools=True, signs_calls=False),
@@ -58,7 +62,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding
     options = encoding.checked_options(request.options, _DEFAULT, "Google")
     options, warnings = with_settings(options, request.settings, SETTINGS, "Google", model)
     server_side = server_side_tools_of(request, options)
-    tools = [] if "tools" in request.without else _tools(request, options, server_side)
+    tools = [] if "tools" in request.without else _tools(request, options, server_side, model)
     defers = defers_output(request, options.typed_output_beside_tools, model, tools)
     messages, token = unfinished(request.messages, SESSION_KEY)
     replays = Replays(request.replays)
@@ -122,11 +126,21 @@ def unfinished(messages: Sequence[ChatMessage], *keys: str) -> tuple[Sequence[Ch
     return messages[:end], token
 
 
-def _tools(request: ModelRequest, options: GoogleOptions, server_side: list[Any]) -> list[JsonObject]:
+def _tools(request: ModelRequest, options: GoogleOptions, server_side: list[Any], model: str) -> list[JsonObject]:
     encoding.check_function_options(options.function_options, request.tools)
     functions = [_declaration(spec, options) for spec in request.tools]
     tools = tool_entries(server_side) + list(options.extra_tools)
+    alone = sorted({name for tool in tools for name in tool} & _ALONE)
+    if alone and functions and not family_of(model).mixes_tools:
+        raise UnsupportedError(
+            f"{model} does not accept hosted tools ({', '.join(alone)}) together with functions; run them here with "
+            'execution="here", leave out the functions, or use Gemini 3'
+        )
     return tools + ([{"functionDeclarations": functions}] if functions else [])
+
+
+_ALONE = frozenset({"codeExecution", "fileSearch", "googleMaps", "googleSearch", "urlContext"})
+"""Tools that older models do not combine with functions."""
 
 
 def _declaration(spec: ToolSpec, options: GoogleOptions) -> JsonObject:
