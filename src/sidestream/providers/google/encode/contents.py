@@ -25,7 +25,7 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
-    content_of_result,
+    shown_of_result,
 )
 from sidestream.messages.references import Replays
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
@@ -124,6 +124,8 @@ class _LayoutParts(UnsentParts):
         return {**part, "functionCall": call}
 
     def file(self, digest: Any, part: JsonObject) -> JsonObject | None:
+        if "thoughtSignature" not in part and self.is_made(digest):
+            return None
         found = self.take_file(digest)
         if found is None:
             return None
@@ -228,7 +230,7 @@ def response_of(result: ToolResultPart | None) -> JsonObject:
     if result is None:
         return {"response": {"error": NOT_EXECUTED}}
     acknowledged = {ACKNOWLEDGEMENT: "true"} if result.acknowledged else {}
-    shown = [_shown(part) for part in content_of_result(result.result)]
+    shown = [_shown(part) for part in shown_of_result(result.result)]
     if not shown:
         return {"response": {"error" if result.is_error else "output": result.result, **acknowledged}}
     text = "\n".join(entry["text"] for entry in shown if "text" in entry)

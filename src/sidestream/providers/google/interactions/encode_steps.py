@@ -23,7 +23,7 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
-    content_of_result,
+    shown_of_result,
 )
 from sidestream.messages.references import Replays
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
@@ -143,7 +143,7 @@ def _given_ids(message: ChatMessage) -> dict[str, str]:
 def _result(result: ToolResultPart) -> Any:
     """Return a tool result as text, an object, or the content that the tool shows."""
     value, acknowledged = result.result, {ACKNOWLEDGEMENT: True} if result.acknowledged else {}
-    content = [_shown(part) for part in content_of_result(value)]
+    content = [_shown(part) for part in shown_of_result(value)]
     if content:
         note = {"type": "text", "text": jsontext.dumps(acknowledged).decode()}
         return [note, *content] if acknowledged else content
@@ -178,7 +178,8 @@ def _content(entry: JsonObject, rest: UnsentParts) -> JsonObject | None:
     text = rest.take(entry.get("text_id"), TextPart, ThinkingPart)
     if text is not None:
         return {"type": "text", "text": text.text}
-    file = rest.take_file(entry["file"]) if "file" in entry else None
+    is_sent = "file" in entry and not rest.is_made(entry["file"])
+    file = rest.take_file(entry["file"]) if is_sent else None
     if file is not None:
         kept = {key: value for key, value in entry.items() if key != "file"}
         return {**kept, "data": as_base64(file)}
