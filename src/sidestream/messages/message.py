@@ -49,7 +49,7 @@ class ThinkingPart(_MessagePart, frozen=True, tag="thinking"):
 class DataPart(_MessagePart, frozen=True, tag="data"):
     """The bytes of an image, a document or a file that a tool made.
 
-    `DataPart(data, "text/csv", "sales.csv", to="container")` is for the code that tools run: the model is told its
+    `DataPart(b"a,b", "text/csv", "sales.csv", to="container")` is for the code that tools run: the model is told its
     name, type and size. Files that tools make are of this kind.
     """
 

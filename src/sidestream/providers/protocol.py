@@ -204,6 +204,16 @@ class HostsTools(Protocol):
 
 
 @runtime_checkable
+class FillsContainers(Protocol):
+    """A model whose provider can copy files into the containers of its hosted tools."""
+
+    @property
+    def fills_containers(self) -> bool:
+        """Whether the containers take files."""
+        ...
+
+
+@runtime_checkable
 class ConfiguresServers(Protocol):
     """Options that can enable remote MCP servers."""
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, field
 
 from sidestream.errors import ConfigurationError
+from sidestream.messages.message import DataPart
 from sidestream.text.redaction import redact, register_credentials, register_url
 from sidestream.tools.configs import Config, config_fields
 from sidestream.tools.grants import pin_of
@@ -178,8 +179,11 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     key = "code_interpreter"
     event_keys = ("code_execution", "bash_code_execution", "text_editor_code_execution")
     here_only = frozenset({"sandbox", "packages"})
-    unsent = frozenset({"execution", "sandbox", "packages"})
+    unsent = frozenset({"execution", "sandbox", "packages", "files"})
 
+    files: Sequence[str | DataPart] = ()
+    """Files for the container only, as paths or parts. The model is told their names. A provider that cannot put files
+    into its container does not run the tool; this machine does."""
     sandbox: str = "auto"
     """Isolation of local code: `bubblewrap`, `runsc`, `monty`, your own (`use_sandbox`), or `none`."""
     packages: Sequence[str] | None = None
@@ -561,6 +565,9 @@ def _only_without(tool: ServerSideTool, name: str, others: Sequence[str]) -> Non
         if idle:
             raise ConfigurationError(f"{type(tool).__name__}: {', '.join(idle)} cannot be combined with {name}")
 
+
+RUNS_CODE = (CodeInterpreter, Shell, ProgrammaticToolCalling)
+"""Tools that run code in a container."""
 
 TOOLS: dict[str, type[ServerSideTool]] = {tool.key: tool for tool in ServerSideTool.__subclasses__()}
 

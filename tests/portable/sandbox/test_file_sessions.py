@@ -1,11 +1,13 @@
 """Conversations of several turns with files, with code that runs on this machine, on every provider's API."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import Agent, Chat, CodeInterpreter, DataPart
+from sidestream import Agent, Chat, CodeInterpreter, ConfigurationError, DataPart
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
@@ -93,3 +95,85 @@ async def test_attached_file_of_tool_is_sent() -> None:
         await chat.send(["What is in it?", made.files[0]])
     assert fake.requests[-1].json["messages"][-1]["content"][-1]["text"].startswith("table.csv:\na,b\n1,2\n")
     assert chat.messages[-2].parts[-1] == DataPart(made.files[0].data or b"", "text/csv", "table.csv")
+
+
+SALES = b"date,region,units\n" + b"2025-01-01,North,12\n" * 50_000
+ROWS = "print(sum(1 for _ in open('sales.csv')))"
+
+
+@requirement("R193")
+@pytest.mark.parametrize("model", MODELS)
+async def test_container_attachment_is_not_prompt(model: str) -> None:
+    needs("bubblewrap")
+    attached = DataPart(SALES, "text/csv", "sales.csv", to="container")
+    async with provider(model, ROWS, ROWS) as fake, agent_of(model, fake) as agent:
+        chat = Chat(agent)
+        first = await chat.send(["How many rows?", attached])
+        second = await chat.send("Are you sure?")
+        assert all(len(request.body) < 10_000 for request in fake.requests)
+        assert b"sales.csv (text/csv, 1000018 bytes)" in fake.requests[0].body
+    assert [logs_of(result) for result in (first, second)] == ["50001\n"] * 2
+
+
+@requirement("R193")
+@pytest.mark.parametrize("name", ["book.xlsx", "all.zip", "table.parquet"])
+async def test_any_file_type_reaches_container(name: str) -> None:
+    needs("bubblewrap")
+    data = b"PK\x03\x04" + bytes(200)
+    code = f"print(open('{name}', 'rb').read()[:2])"
+    for model in MODELS:
+        async with provider(model, code) as fake, agent_of(model, fake) as agent:
+            result = await agent.send(["Read it.", DataPart(data, "application/octet-stream", name, to="container")])
+        assert logs_of(result) == "b'PK'\n"
+
+
+@requirement("R193")
+async def test_files_setting_reaches_container_and_model(tmp_path: Path) -> None:
+    needs("bubblewrap")
+    (tmp_path / "sales.csv").write_bytes(SALES)
+    tool = replace(HERE, files=[str(tmp_path / "sales.csv"), DataPart(b"x", "text/plain", "note.txt")])
+    code = "print(sum(1 for _ in open('sales.csv')), open('note.txt').read())"
+    async with provider("groq:m", code) as fake, agent_of("groq:m", fake, tool) as agent:
+        result = await agent.send("How many rows?")
+        described = fake.requests[0].json["tools"][0]["function"]["description"]
+    assert logs_of(result) == "50001 x\n"
+    assert "sales.csv, note.txt" in described
+    assert len(fake.requests[0].body) < 5_000
+
+
+async def test_missing_file_of_setting_raises(tmp_path: Path) -> None:
+    tool = CodeInterpreter(files=[str(tmp_path / "none.csv")])
+    async with FakeProvider([]) as fake:
+        with pytest.raises(ConfigurationError, match=r"none\.csv cannot be read"):
+            await agent_of("openai-responses", fake, tool).send("x")
+        assert not fake.requests
+
+
+@requirement("R193")
+@pytest.mark.parametrize("model", ["google", "google:interactions/gemini-3-flash-preview"])
+async def test_code_runs_here_if_provider_takes_no_files(model: str) -> None:
+    needs("bubblewrap")
+    attached = DataPart(SALES, "text/csv", "sales.csv", to="container")
+    async with provider(model, ROWS) as fake, agent_of(model, fake, CodeInterpreter()) as agent:
+        result = await agent.send(["How many rows?", attached])
+    assert logs_of(result) == "50001\n"
+    assert any("takes files" in warning for warning in result.warnings)
+
+
+@requirement("R193")
+async def test_container_file_of_function_reaches_container() -> None:
+    needs("bubblewrap")
+
+    def export() -> list[Any]:
+        """Exports the sales."""
+        return ["exported", DataPart(SALES, "text/csv", "sales.csv", to="container")]
+
+    model = ScriptedModel([tool_call("export"), tool_call(CODE, code=ROWS), "ok"])
+    async with Agent(model, tools=[export], server_side_tools=[HERE]) as agent:
+        assert logs_of(await agent.send("Count.")) == "50001\n"
+
+
+async def test_container_file_without_code_tool_warns() -> None:
+    attached = DataPart(b"x", "text/csv", "sales.csv", to="container")
+    result = await Agent(ScriptedModel(["ok"])).send(["Count.", attached])
+    assert [warning for warning in result.warnings if "no tool runs code" in warning]

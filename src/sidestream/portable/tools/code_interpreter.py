@@ -1,10 +1,13 @@
 """Code interpreter for every model: Python in a local container, with the events and results of a hosted one."""
 
+from msgspec.structs import replace
+
 from sidestream.jsontext import JsonObject
 from sidestream.portable.sandbox.port import FOLDER, CellOutcome, CodeFile
 from sidestream.portable.services import Services
 from sidestream.portable.tools.functions import Functions
 from sidestream.portable.tools.machine import Machine, Place, deliver, emit_event
+from sidestream.tools.container_files import names_of
 from sidestream.tools.server_side import CodeInterpreter
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset
@@ -16,6 +19,9 @@ def toolset(config: CodeInterpreter, services: Services) -> Toolset:
     # Without a sandbox there is a network.
     is_open_world = config.sandbox == "none"
     tool = Tool.from_function(interpreter.run, name=config.key, key=config.key, is_open_world=is_open_world)
+    if config.files:
+        given = ", ".join(names_of(config.files))
+        tool = replace(tool, description=f"{tool.description}\n\nFiles of the user in {FOLDER}: {given}.")
     return Functions(config.key, [tool], interpreter.machine.containers.aclose)
 
 

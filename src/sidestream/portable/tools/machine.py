@@ -1,5 +1,7 @@
 """Shared parts of local tools that run code: a call's container, the conversation's files, and deliverables."""
 
+import asyncio
+import itertools
 from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
@@ -7,12 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.errors import UnsupportedError
+from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.files import media_types
 from sidestream.files.saving import safe_name
 from sidestream.jsontext import JsonObject
 from sidestream.limits import DEFAULT_SANDBOX_LIMITS, MIB, SandboxLimits
-from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
+from sidestream.messages.message import ChatMessage, DataPart, MessagePart, ToolResultPart, content_of_result
 from sidestream.portable.sandbox.choice import sandbox_named
 from sidestream.portable.sandbox.containers import GONE, Containers, KeptContainer
 from sidestream.portable.sandbox.port import ENDED, CodeFile, ContainerSpec, Ending, SandboxError
@@ -20,6 +22,7 @@ from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store.ids import ConversationId
 from sidestream.store.wrapped import identity_of
 from sidestream.stream.parts import Custom, File, ToolEvent
+from sidestream.tools.container_files import load_files
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, Shell
 from sidestream.tools.tool import ToolContext, ToolError
 
@@ -60,6 +63,9 @@ class Machine:
         container serves this call only. Raises ToolError if no container can be started.
         """
         files = _files(context.history, getattr(self._config, "file_ids", ()))
+        if isinstance(self._config, CodeInterpreter) and self._config.files:
+            given = await asyncio.to_thread(_given, self._config.files)
+            files = [*(file for file in given if file.name not in {other.name for other in files}), *files]
         group = None if is_private else self._group(context)
         named: str | None = None if is_private else getattr(self._config, "container_id", None)
         had_one = not is_private and self._had_one(context)
@@ -141,6 +147,15 @@ def _mentions_container(history: Iterable[ChatMessage], tool: str, with_sessions
     return False
 
 
+def _given(files: Sequence[str | DataPart]) -> list[CodeFile]:
+    """Return the files of the tool's settings. Raises ToolError if one cannot be read."""
+    try:
+        parts = load_files(files)
+    except ConfigurationError as error:
+        raise ToolError(str(error)) from error
+    return [CodeFile(safe_name(part.name or "file", part.mime_type), part.bytes) for part in parts]
+
+
 def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFile]:
     """Return the conversation's files, or the wanted ones. A later file replaces one of the same name.
 
@@ -148,7 +163,7 @@ def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFi
     """
     found: dict[str, CodeFile] = {}
     for message in history:
-        for part in message.parts:
+        for part in itertools.chain.from_iterable(map(_content, message.parts)):
             if isinstance(part, DataPart):
                 name = safe_name(part.name or f"file_{len(found) + 1}", part.mime_type)
                 found[name] = CodeFile(name, part.bytes)
@@ -158,6 +173,16 @@ def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFi
             f"no file of the conversation is called {', '.join(missing)}; it has {', '.join(found) or 'none'}"
         )
     return [file for name, file in found.items() if not wanted or name in wanted]
+
+
+def _content(part: MessagePart) -> Iterable[MessagePart]:
+    """Return the part itself, or the files that a tool returned for the container."""
+    if not isinstance(part, ToolResultPart) or not jsontext.is_array(part.result):
+        return (part,)
+    if not any(jsontext.as_object(entry).get("to") == "container" for entry in part.result):
+        return ()
+    content = content_of_result(part.result)
+    return [entry for entry in content if isinstance(entry, DataPart) and entry.to == "container"]
 
 
 def deliver(context: ToolContext, place: Place, files: Iterable[CodeFile]) -> None:
