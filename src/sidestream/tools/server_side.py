@@ -170,7 +170,7 @@ class Network(Config, frozen=True, kw_only=True):
 
 
 class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
-    """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one.
+    """Runs code in a sandbox: the one named, the conversation's (`reuse_container`), or a new one.
 
     Locally, an id names a sandbox of the same kind that the same user or conversation has created in this process.
     `CodeInterpreter(memory_limit="4g")`; on this machine `CodeInterpreter(execution="here", sandbox="bubblewrap")`.
@@ -189,7 +189,8 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     packages: Sequence[str] | None = None
     """Installed packages that local code may import. None means the usual ones for data."""
     container_id: str | None = None
-    reuse_container: bool = False
+    reuse_container: bool | None = None
+    """Whether the turns of a conversation share a container. None means that they do locally, and not at a provider."""
     file_ids: Sequence[str] = ()
     memory_limit: MemoryLimit | None = None
     network: Network | None = None

@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import Agent, Chat, CodeInterpreter, ConfigurationError, DataPart
+from sidestream import Agent, Chat, CodeInterpreter, ConfigurationError, Context, Custom, DataPart
+from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
@@ -177,3 +178,67 @@ async def test_container_file_without_code_tool_warns() -> None:
     attached = DataPart(b"x", "text/csv", "sales.csv", to="container")
     result = await Agent(ScriptedModel(["ok"])).send(["Count.", attached])
     assert [warning for warning in result.warnings if "no tool runs code" in warning]
+
+
+def replaced(result: Any) -> list[Any]:
+    return [part.data for part in result.parts if isinstance(part, Custom) and part.kind == CONTAINER_REPLACED]
+
+
+@requirement("R192")
+@pytest.mark.parametrize("model", MODELS)
+async def test_variables_live_until_restart_and_files_after(model: str, tmp_path: Path) -> None:
+    needs("bubblewrap")
+    attached = DataPart(SALES, "text/csv", "sales.csv", to="container")
+    load = "rows = open('sales.csv').readlines()\nprint(len(rows))"
+    export = "open('top.csv', 'w').writelines(rows[:3])\nprint(len(rows))"
+    async with provider(model, load, export) as fake, agent_of(model, fake) as agent:
+        chat = Chat(agent, store=tmp_path / "talk.db", id="talk")
+        first = await chat.send(["Load it.", attached])
+        second = await chat.send("Export the top.")
+    assert [logs_of(result) for result in (first, second)] == ["50001\n"] * 2
+    assert (first.container_id, replaced(second)) == (second.container_id, [])
+
+    look = "print('rows' in dir(), len(open('top.csv').readlines()), len(open('sales.csv').readlines()))"
+    async with provider(model, look, look) as fake, agent_of(model, fake) as agent:
+        chat = Chat(agent, store=tmp_path / "talk.db", id="talk")
+        third, fourth = await chat.send("Still there?"), await chat.send("And now?")
+        told = b"".join(request.body for request in fake.requests)
+    assert logs_of(third) == "False 3 50001\n"
+    (notice,) = replaced(third)
+    assert (notice["restored"], notice["container_id"]) == (["sales.csv", "top.csv"], third.container_id)
+    assert third.tool_results[-1].result["notes"] == [notice["message"]]
+    assert b"without the variables of the old one" in told
+    assert replaced(fourth) == []
+
+
+@requirement("R192")
+async def test_turns_have_own_containers_if_not_reused() -> None:
+    needs("bubblewrap")
+    tool = replace(HERE, reuse_container=False)
+    async with provider("groq:m", "x = 1", "print('x' in dir())") as fake, agent_of("groq:m", fake, tool) as agent:
+        chat = Chat(agent)
+        first, second = await chat.send("one"), await chat.send("two")
+    assert (logs_of(second), replaced(second)) == ("False\n", [])
+    assert first.container_id != second.container_id
+
+
+@requirement("R192")
+@pytest.mark.parametrize("strategy", ["cut", "summary"])
+async def test_shortened_conversation_keeps_container_files(strategy: Any, tmp_path: Path) -> None:
+    needs("bubblewrap")
+    look = "print(len(open('sales.csv').readlines()), open('made.txt').read())"
+    replies = [tool_call(CODE, code="open('made.txt', 'w').write('kept')"), "ok " * 8000, "ok", "ok"]
+    settings: Any = {"context": Context(max_tokens=4000, strategy=strategy, keep_turns=1, summary_model=_summary())}
+    attached = DataPart(SALES, "text/csv", "sales.csv", to="container")
+    async with Agent(ScriptedModel(replies), server_side_tools=[HERE], **settings) as agent:
+        chat = Chat(agent, store=tmp_path / "talk.db", id="talk")
+        await chat.send(["Make it.", attached])
+        shortened = await chat.send("Go on.")
+    assert any(isinstance(part, Custom) and part.kind == "sidestream.context-shortened" for part in shortened.parts)
+    async with Agent(ScriptedModel([tool_call(CODE, code=look), "ok"]), server_side_tools=[HERE]) as agent:
+        last = await Chat(agent, store=tmp_path / "talk.db", id="talk").send("Look.")
+    assert logs_of(last) == "50001 kept\n"
+
+
+def _summary() -> ScriptedModel:
+    return ScriptedModel(["It made a file."])

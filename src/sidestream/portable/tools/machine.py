@@ -27,6 +27,8 @@ from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCallin
 from sidestream.tools.tool import ToolContext, ToolError
 
 _MEMORY: dict[str, int] = {"1g": 1024 * MIB, "4g": 4096 * MIB, "16g": 16384 * MIB, "64g": 65536 * MIB}
+_MAX_NAMES = 20
+"""Maximum names of restored files in a note."""
 RunsCode = CodeInterpreter | Shell | ProgrammaticToolCalling
 
 
@@ -59,7 +61,7 @@ class Machine:
     async def place(self, context: ToolContext, *, is_private: bool = False) -> AsyncGenerator[Place]:
         """Yield the container of this call, with the conversation's files in it.
 
-        Calls of a run share a container; those of a conversation do if the config says so. With `is_private`, the
+        Calls of a conversation share a container, or those of a run if the config says so. With `is_private`, the
         container serves this call only. Raises ToolError if no container can be started.
         """
         files = _files(context.history, getattr(self._config, "file_ids", ()))
@@ -71,21 +73,24 @@ class Machine:
         had_one = not is_private and self._had_one(context)
         try:
             async with self.containers.use(_owner(context), group, named=named, had_one=had_one) as (kept, is_new):
-                notes = [GONE] if is_new else []
-                if is_new:
-                    data: JsonObject = {"reason": "expired", "message": GONE, "container_id": kept.container.id}
-                    context.emit(Custom(CONTAINER_REPLACED, data))
+                notes: list[str] = []
+                restored = [file.name for file in files]
                 try:
                     await kept.put(files)
                 except SandboxError as error:
-                    notes.append(str(error))
+                    notes, restored = [str(error)], []
+                if is_new:
+                    message = _lost(restored)
+                    data: JsonObject = {"reason": "expired", "message": message, "container_id": kept.container.id}
+                    context.emit(Custom(CONTAINER_REPLACED, {**data, "restored": restored}))
+                    notes.insert(0, message)
                 yield Place(kept, tuple(notes))
         except SandboxError as error:
             raise ToolError(str(error)) from error
 
     @property
     def _is_reused(self) -> bool:
-        return getattr(self._config, "reuse_container", False)
+        return getattr(self._config, "reuse_container", None) is not False
 
     def _group(self, context: ToolContext) -> tuple[str | None, ...] | None:
         """Return the key of the calls that share a container.
@@ -113,6 +118,15 @@ class Machine:
         return text and text.format(
             cell_s=limits.cell_s, output_mib=limits.output_bytes // MIB, memory_mib=limits.memory_bytes // MIB
         )
+
+
+def _lost(restored: list[str]) -> str:
+    """Return what a replaced container lost, and which files the new one has again."""
+    if not restored:
+        return f"{GONE}, without the variables and files of the old one"
+    more = f" and {len(restored) - _MAX_NAMES} more" if len(restored) > _MAX_NAMES else ""
+    names = ", ".join(restored[:_MAX_NAMES])
+    return f"{GONE}, without the variables of the old one. Files of the conversation are restored: {names}{more}"
 
 
 def _limits(config: RunsCode) -> SandboxLimits:
