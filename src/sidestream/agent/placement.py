@@ -8,11 +8,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, NotHostedError, UnsupportedError
+from sidestream.messages.container_files import check_files, has_container_files, load_files
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import ChatModel, ConfiguresServers, FillsContainers, HostsTools, ModelRequest
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.configs import config_fields
-from sidestream.tools.container_files import check_files, has_container_files, load_files
 from sidestream.tools.server_side import CodeInterpreter, MCPApproval, RemoteMCP, ServerSideTool
 from sidestream.tools.tool import ExternalTool, Tool, as_tools
 from sidestream.tools.toolset import Toolset

@@ -12,6 +12,7 @@ from sidestream.agent.placement import LocalToolsets, OwnTools
 from sidestream.agent.settings import CallSettings, call_settings
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
+from sidestream.messages.container_files import has_container_files
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.prices.price import Price
@@ -21,7 +22,6 @@ from sidestream.run.settings import ModelSetup, RunHooks
 from sidestream.telemetry.activation import listener_for
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Policy
-from sidestream.tools.container_files import has_container_files
 from sidestream.tools.server_side import RUNS_CODE, ServerSideTool, ToolSearch
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.state import TurnState

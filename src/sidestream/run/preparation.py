@@ -42,6 +42,8 @@ class Preparation:
         self._settings = settings
         self._replays: dict[str, Any] = {}
         """Stored provider data that requests of this run needed, by digest."""
+        self._uploads: dict[str, str] = {}
+        """Ids of the files that were uploaded for requests of this run, by key."""
         self._notices: tuple[StreamPart, ...] = ()
         """Notices about the current request, which may be made more than once."""
 
@@ -60,6 +62,8 @@ class Preparation:
         system = await settings.system_text(turn)
         steers = turn.due_steers
         request = settings.request(turn, system, self._replays, steers)
+        if self._uploads:
+            request = replace(request, uploads=self._uploads)
         shortening = await self._shortening(request)
         if shortening is not None:
             request = replace(request, messages=tuple(shortened_by(request.messages, shortening.data)))
@@ -121,7 +125,15 @@ class Preparation:
             read = settings.hooks.read_blobs
             found: Mapping[str, bytes] = {} if read is None else await read(encoded.needs)
             self._replays |= {digest: loads(found[digest]) if digest in found else None for digest in encoded.needs}
-            encoded = settings.model.encode(replace(request, replays=self._replays))
+            request = replace(request, replays=self._replays)
+            encoded = settings.model.encode(request)
+        if encoded.uploads:
+            from sidestream.run.transfers import upload_files
+
+            ids, notice = await upload_files(encoded.uploads, settings)
+            self._uploads |= ids
+            encoded = settings.model.encode(replace(request, uploads=self._uploads))
+            encoded = replace(encoded, notices=(*encoded.notices, notice))
         return encoded
 
 

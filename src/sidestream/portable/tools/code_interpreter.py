@@ -3,11 +3,11 @@
 from msgspec.structs import replace
 
 from sidestream.jsontext import JsonObject
+from sidestream.messages.container_files import names_of
 from sidestream.portable.sandbox.port import FOLDER, CellOutcome, CodeFile
 from sidestream.portable.services import Services
 from sidestream.portable.tools.functions import Functions
 from sidestream.portable.tools.machine import Machine, Place, deliver, emit_event
-from sidestream.tools.container_files import names_of
 from sidestream.tools.server_side import CodeInterpreter
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset

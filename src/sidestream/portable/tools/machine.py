@@ -1,7 +1,6 @@
 """Shared parts of local tools that run code: a call's container, the conversation's files, and deliverables."""
 
 import asyncio
-import itertools
 from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
@@ -14,7 +13,8 @@ from sidestream.files import media_types
 from sidestream.files.saving import safe_name
 from sidestream.jsontext import JsonObject
 from sidestream.limits import DEFAULT_SANDBOX_LIMITS, MIB, SandboxLimits
-from sidestream.messages.message import ChatMessage, DataPart, MessagePart, ToolResultPart, content_of_result
+from sidestream.messages.container_files import container_files_in, load_files
+from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
 from sidestream.portable.sandbox.choice import sandbox_named
 from sidestream.portable.sandbox.containers import GONE, Containers, KeptContainer
 from sidestream.portable.sandbox.port import ENDED, CodeFile, ContainerSpec, Ending, SandboxError
@@ -22,7 +22,6 @@ from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store.ids import ConversationId
 from sidestream.store.wrapped import identity_of
 from sidestream.stream.parts import Custom, File, ToolEvent
-from sidestream.tools.container_files import load_files
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, Shell
 from sidestream.tools.tool import ToolContext, ToolError
 
@@ -177,26 +176,16 @@ def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFi
     """
     found: dict[str, CodeFile] = {}
     for message in history:
-        for part in itertools.chain.from_iterable(map(_content, message.parts)):
-            if isinstance(part, DataPart):
-                name = safe_name(part.name or f"file_{len(found) + 1}", part.mime_type)
-                found[name] = CodeFile(name, part.bytes)
+        for part in message.parts:
+            for file in (part,) if isinstance(part, DataPart) else container_files_in(part):
+                name = safe_name(file.name or f"file_{len(found) + 1}", file.mime_type)
+                found[name] = CodeFile(name, file.bytes)
     missing = [name for name in wanted if name not in found]
     if missing:
         raise ToolError(
             f"no file of the conversation is called {', '.join(missing)}; it has {', '.join(found) or 'none'}"
         )
     return [file for name, file in found.items() if not wanted or name in wanted]
-
-
-def _content(part: MessagePart) -> Iterable[MessagePart]:
-    """Return the part itself, or the files that a tool returned for the container."""
-    if not isinstance(part, ToolResultPart) or not jsontext.is_array(part.result):
-        return (part,)
-    if not any(jsontext.as_object(entry).get("to") == "container" for entry in part.result):
-        return ()
-    content = content_of_result(part.result)
-    return [entry for entry in content if isinstance(entry, DataPart) and entry.to == "container"]
 
 
 def deliver(context: ToolContext, place: Place, files: Iterable[CodeFile]) -> None:

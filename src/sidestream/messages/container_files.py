@@ -6,7 +6,8 @@ from pathlib import Path
 
 from sidestream.errors import ConfigurationError
 from sidestream.files import media_types
-from sidestream.messages.message import ChatMessage, DataPart
+from sidestream.jsontext import as_object, is_array
+from sidestream.messages.message import ChatMessage, DataPart, MessagePart, ToolResultPart, content_of_result
 
 
 def load_files(files: Sequence[str | DataPart]) -> tuple[DataPart, ...]:
@@ -28,6 +29,18 @@ def check_files(files: Sequence[str | DataPart]) -> None:
 def names_of(files: Sequence[str | DataPart]) -> list[str]:
     """Return the names of the files, without reading them."""
     return [os.path.basename(file) if isinstance(file, str) else file.name or "unnamed" for file in files]
+
+
+def container_files_in(part: MessagePart) -> list[DataPart]:
+    """Return the file that a part is, or those that a tool's result holds, if they are for containers only."""
+    if isinstance(part, DataPart):
+        return [part] if part.to == "container" else []
+    if not isinstance(part, ToolResultPart) or not is_array(part.result):
+        return []
+    if not any(as_object(entry).get("to") == "container" for entry in part.result):
+        return []
+    content = content_of_result(part.result)
+    return [entry for entry in content if isinstance(entry, DataPart) and entry.to == "container"]
 
 
 def has_container_files(messages: Iterable[ChatMessage]) -> bool:
