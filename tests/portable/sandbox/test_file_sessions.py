@@ -17,6 +17,7 @@ from sidestream.testing import (
     MessagesScript,
     ResponsesScript,
     ScriptedModel,
+    check_stream,
     tool_call,
 )
 from support.sandboxes import needs
@@ -242,3 +243,24 @@ async def test_shortened_conversation_keeps_container_files(strategy: Any, tmp_p
 
 def _summary() -> ScriptedModel:
     return ScriptedModel(["It made a file."])
+
+
+@requirement("R192", "R39")
+@pytest.mark.parametrize("model", MODELS)
+async def test_sandbox_link_becomes_source(model: str) -> None:
+    needs("bubblewrap")
+    script, call = MODELS[model]
+    texts = ["Here: [the table](sandbox:/mnt/data/table.csv).", "Again sandbox:/mnt/data/table.csv", "sandbox:/none"]
+    said = [script().text(text).reply() for text in texts]
+    first = getattr(script(), call)(CODE, {"code": TABLE}).reply()
+    fake = FakeProvider([first, *said], **({"base_path": ""} if model.startswith("google") else {}))
+    async with fake, agent_of(model, fake) as agent:
+        chat = Chat(agent)
+        made, again, other = [await chat.send(prompt) for prompt in ("Make it.", "Again.", "Other.")]
+    (source,), (later,) = made.sources, again.sources
+    assert (source.kind, source.file_id, source.title) == ("container_file", made.files[0].id, "table.csv")
+    assert [made.output[source.start : source.end], again.output[later.start : later.end]] == [
+        "sandbox:/mnt/data/table.csv"
+    ] * 2
+    assert (later.title, other.sources) == ("table.csv", [])
+    check_stream(made.parts)

@@ -33,7 +33,8 @@ class _Interpreter:
         """Runs Python code in a sandbox and returns what it printed. Variables live on between calls.
 
         The working folder is /mnt/data. Files that the user attached are there; files that the code writes there, and
-        matplotlib figures, are handed to the user. There is no network and nothing can be installed.
+        matplotlib figures, are handed to the user. To refer to one in the answer, link to it, e.g.
+        [a.csv](sandbox:/mnt/data/a.csv). There is no network and nothing can be installed.
 
         Args:
             code: The code. The value of a last expression is printed, as in a notebook.
