@@ -22,7 +22,7 @@ from sidestream.run.settings import ModelSetup, RunHooks
 from sidestream.telemetry.activation import listener_for
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Policy
-from sidestream.tools.server_side import RUNS_CODE, ServerSideTool, ToolSearch
+from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, ServerSideTool, Shell, ToolSearch
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.state import TurnState
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _NO_CALLS: frozenset[str] = frozenset()
+_RUNS_CODE = (CodeInterpreter, Shell, ProgrammaticToolCalling)
 
 
 class SetupPlan(Struct, frozen=True, kw_only=True):
@@ -95,9 +96,9 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
 
     def _lost_files(self) -> tuple[str, ...]:
         """Return a warning if the prompt has files for a container, and no tool has one."""
-        if any(isinstance(tool, RUNS_CODE) for tool in self.server_side_tools) or not has_container_files(
-            self.messages[-1:]
-        ):
+        if not has_container_files(self.messages[-1:]):
+            return ()
+        if any(isinstance(tool, _RUNS_CODE) for tool in self.server_side_tools):
             return ()
         return ("a file is attached for a container, but no tool runs code: add CodeInterpreter()",)
 

@@ -182,8 +182,7 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     unsent = frozenset({"execution", "sandbox", "packages", "files"})
 
     files: Sequence[str | DataPart] = ()
-    """Files for the container only, as paths or parts. The model is told their names. A provider that cannot put files
-    into its container does not run the tool; this machine does."""
+    """Files for the container only, as paths or parts. The model is told their names."""
     sandbox: str = "auto"
     """Isolation of local code: `bubblewrap`, `runsc`, `monty`, your own (`use_sandbox`), or `none`."""
     packages: Sequence[str] | None = None
@@ -566,9 +565,6 @@ def _only_without(tool: ServerSideTool, name: str, others: Sequence[str]) -> Non
         if idle:
             raise ConfigurationError(f"{type(tool).__name__}: {', '.join(idle)} cannot be combined with {name}")
 
-
-RUNS_CODE = (CodeInterpreter, Shell, ProgrammaticToolCalling)
-"""Tools that run code in a container."""
 
 TOOLS: dict[str, type[ServerSideTool]] = {tool.key: tool for tool in ServerSideTool.__subclasses__()}
 
