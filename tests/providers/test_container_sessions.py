@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, CodeInterpreter, Custom, DataPart, ProviderError
+from sidestream import Agent, Chat, CodeInterpreter, Custom, DataPart, Limits, ProviderError, Shell
+from sidestream.providers import Settings, find_provider
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
@@ -153,15 +154,43 @@ async def test_files_setting_is_uploaded_once(host: Host, tmp_path: Path) -> Non
 @requirement("R193")
 async def test_new_file_is_uploaded_into_reused_container() -> None:
     host = HOSTS[0]
-    async with FakeProvider([host.ran("cntr_1").reply() for _ in range(3)]) as fake:
+    answers = [host.ran("cntr_1"), ResponsesScript().text("Seen."), host.ran("cntr_1")]
+    async with FakeProvider([answer.reply() for answer in answers]) as fake:
         uploaded = serve_files(fake)
         async with agent_of(host, fake) as agent:
             chat = Chat(agent)
             await chat.send("Start.")
-            await chat.send(["And this?", SALES])
+            await chat.send(["And this?", SALES])  # It is uploaded, though no code runs.
             await chat.send("Sure?")
         paths = [request.path for request in fake.requests if request.path.endswith("/files")]
     assert (uploaded, paths) == (["sales.csv"], ["/v1/containers/cntr_1/files"])
+
+
+@requirement("R193")
+async def test_hosted_shell_gets_files() -> None:
+    async with FakeProvider([ResponsesScript().text("Seen.").reply()]) as fake:
+        serve_files(fake)
+        async with Agent("openai-responses", base_url=fake.base_url, api_key="k", server_side_tools=[Shell()]) as agent:
+            await agent.send(["Count.", SALES])
+        assert asked(fake)[0]["tools"][0]["environment"] == {"type": "container_auto", "file_ids": ["file-1"]}
+
+
+@requirement("R193")
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/files"])
+async def test_fallback_model_gets_files_of_its_own(path: str) -> None:
+    async with FakeProvider() as first, FakeProvider([HOSTS[1].ran("cntr_1").reply()]) as second:
+        models: list[Any] = [
+            find_provider(host.model).chat_model("m", Settings(api_key="k", base_url=fake.base_url))
+            for host, fake in zip(HOSTS, (first, second), strict=True)
+        ]
+        uploaded = [serve_files(first), serve_files(second)]
+        first.on("POST", path, error_reply(503))
+        limits = Limits(max_retries=0)
+        async with Agent(models=models, server_side_tools=[CodeInterpreter()], limits=limits) as agent:
+            result = await agent.send(["Count.", SALES])
+        assert HOSTS[1].files_of(asked(second)[0]) == ["file-1"]
+    assert uploaded[1] == ["sales.csv"]
+    assert "sidestream.model-fallback" in notices(result)
 
 
 @requirement("R192", "F24")

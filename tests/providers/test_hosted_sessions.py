@@ -12,6 +12,7 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent, Chat, CodeInterpreter, RemoteMCP, WebFetch, WebSearch
+from sidestream.providers.google import GoogleInteractionsOptions
 from sidestream.stream import grammar
 from sidestream.testing import (
     ChatScript,
@@ -106,19 +107,33 @@ def _interaction_plot() -> Any:
     return InteractionScript().hosted("code_execution", {"code": "plot()"}, [content]).text("See the plot.")
 
 
+def _plot() -> Any:
+    return GeminiScript().code("plot()", "ok").inline_data(PLOT).text("See the plot.")
+
+
+def _printed_plot() -> Any:
+    url = f"data:image/png;base64,{b64encode(PLOT).decode()}"
+    return GeminiScript().code("plot()", url).text("See the plot.")
+
+
+INTERACTIONS = "google:interactions/gemini-3-flash-preview"
 PLOTS: dict[str, Any] = {
-    "google": (lambda: GeminiScript().code("plot()", "ok").inline_data(PLOT).text("See the plot."), GeminiScript),
-    "google:interactions/gemini-3-flash-preview": (_interaction_plot, InteractionScript),
+    "file": ("google", _plot, GeminiScript, None),
+    "printed": ("google", _printed_plot, GeminiScript, None),
+    "stored": (INTERACTIONS, _interaction_plot, InteractionScript, None),
+    "unstored": (INTERACTIONS, _interaction_plot, InteractionScript, GoogleInteractionsOptions(store=False)),
 }
 
 
 @requirement("R192")
-@pytest.mark.parametrize("model", PLOTS)
-async def test_plot_without_container_is_not_resent(model: str, tmp_path: Path) -> None:
-    plotted, script = PLOTS[model]
+@pytest.mark.parametrize("case", PLOTS)
+async def test_plot_without_container_is_not_resent(case: str, tmp_path: Path) -> None:
+    model, plotted, script, options = PLOTS[case]
     answers = [plotted(), *(script().text(text) for text in ("Red.", "Bye."))]
     async with fake_of(model, answers) as fake:
-        async with Agent(model, base_url=fake.base_url, api_key="k", server_side_tools=[CodeInterpreter()]) as agent:
+        async with Agent(
+            model, base_url=fake.base_url, api_key="k", server_side_tools=[CodeInterpreter()], options=options
+        ) as agent:
             prompts = ["Plot it.", "Which colour?", "Thanks."]
             results = [await Chat(agent, store=tmp_path / "talk.db", id="talk").send(prompt) for prompt in prompts]
         assert max(len(request.body) for request in fake.requests) < 10_000

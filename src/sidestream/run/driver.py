@@ -340,8 +340,12 @@ class Driver:
             try:
                 self._encoded, parts = await self._preparation.request(native, self._background_answer)
             except RunError as error:  # A file for the request could not be uploaded.
+                part = part_of_error(error)
+                if self._turn.may_fall_back(part):
+                    await self._fall_back(part)
+                    return
                 self.error = error
-                parts = self._turn.failed(part_of_error(error))
+                parts = self._turn.failed(part)
         self._put(parts)
         self._preparation.record()
 

@@ -6,7 +6,7 @@ The session of an answer records the ids, so that a file is uploaded once. Pure.
 from collections.abc import Iterable, Sequence
 
 from sidestream.files import media_types
-from sidestream.jsontext import JsonObject, as_object, is_object
+from sidestream.jsontext import JsonObject, as_list, as_object, is_object
 from sidestream.messages.container_files import container_files_in
 from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.providers.protocol import FileUpload, ModelRequest
@@ -15,7 +15,7 @@ UPLOADS = "uploads"
 """Session field for the ids of uploaded files, by digest. Also the key in `ModelRequest.without` after the provider
 refused such an id, since files expire there."""
 PLACED = "placed"
-"""Session field for the digests of files that were uploaded into the container itself."""
+"""Session field for the digests of files that were uploaded into a container itself, by its id."""
 NEW_CONTAINER = "The container of the earlier turns no longer exists. This is a new one, without its variables"
 
 
@@ -35,15 +35,16 @@ class ContainerFiles:
             uploads = as_object(session.get(UPLOADS))
             if UPLOADS not in request.without:
                 self._ids |= {digest: file_id for digest, file_id in uploads.items() if isinstance(file_id, str)}
-            held = self._in_container.setdefault(str(session.get("container_id")), set())
-            held.update(uploads, session.get(PLACED) or ())
+            self._in_container.setdefault(str(session.get("container_id")), set()).update(uploads)
+            for container_id, digests in as_object(session.get(PLACED)).items():
+                self._in_container.setdefault(container_id, set()).update(map(str, as_list(digests)))
         self._used: dict[str, str] = {}
-        self._placed: set[str] = set()
+        self._placed: dict[str, list[str]] = {}
 
     def note(self) -> JsonObject:
         """Return the fields for the session of the answer."""
         found: JsonObject = {UPLOADS: dict(self._used)} if self._used else {}
-        return found | ({PLACED: sorted(self._placed)} if self._placed else {})
+        return found | ({PLACED: self._placed} if self._placed else {})
 
     def ids(self, given: Iterable[DataPart], container_id: str | None = None) -> list[str]:
         """Return the ids of the files that a container needs and does not have. None means a new container.
@@ -70,7 +71,7 @@ class ContainerFiles:
         for part in self._wanted(given):
             upload = FileUpload(part, media_types.digest(part.bytes), container_id)
             if upload.key in self._request.uploads:
-                self._placed.add(upload.digest)
+                self._placed.setdefault(container_id, []).append(upload.digest)
             elif upload.digest not in held:
                 self.missing.append(upload)
 

@@ -28,7 +28,7 @@ from sidestream.messages.message import (
 from sidestream.messages.references import Replays
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
 from sidestream.providers.google.context import some_text
-from sidestream.providers.google.encode.contents import content_of, input_of
+from sidestream.providers.google.encode.contents import DELIVERED, content_of, input_of
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.shared.attachments import as_base64
 from sidestream.providers.shared.histories import HistoryWriter, UnsentParts
@@ -165,6 +165,8 @@ def _filled(step: JsonObject, rest: UnsentParts) -> JsonObject | None:
     if kind == "thought":
         summary = [entry for entry in (_content(entry, rest) for entry in objects(step.get("summary"))) if entry]
         return {**step, "summary": summary} if summary else {key: step[key] for key in step if key != "summary"}
+    if kind == "code_execution_result" and "signature" not in step:
+        return _without_files(step)
     if kind != "function_call":
         return step
     call = rest.take(step.get("call_id"), ToolCallPart)
@@ -172,6 +174,15 @@ def _filled(step: JsonObject, rest: UnsentParts) -> JsonObject | None:
         return None
     kept = {key: value for key, value in step.items() if key != "call_id"}
     return {**kept, "id": some_text(step, "id") or call.id, "name": call.name, "arguments": input_of(call)}
+
+
+def _without_files(step: JsonObject) -> JsonObject:
+    """Return a result of code without its files, which were delivered to the user."""
+    result = step.get("result")
+    if not is_array(result):
+        return step
+    shown = [{"type": "text", "text": DELIVERED} if is_object(entry) and "data" in entry else entry for entry in result]
+    return {**step, "result": shown}
 
 
 def _content(entry: JsonObject, rest: UnsentParts) -> JsonObject | None:
