@@ -220,7 +220,7 @@ async def test_emitted_parts_belong_to_call_in_stream_and_messages(tmp_path: Pat
     assert next(part for part in parts if isinstance(part, Source)).id == f"{call.id}:source-2"
     # The file stands in the model's next message, as that of a hosted tool does; the log says the same.
     assert [type(part).__name__ for part in logged[-1].parts] == ["DataPart", "TextPart"]
-    assert logged[-1].parts[0] == DataPart(b"a,b\n", "text/csv", "n.csv")
+    assert logged[-1].parts[0] == DataPart(b"a,b\n", "text/csv", "n.csv", to="container")
     context = kept.pop()
     context.emit(File("late", "text/plain", "late.txt", b""))  # After the call it does nothing.
     assert [message.role for message in context.history] == ["user", "model"]

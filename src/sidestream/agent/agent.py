@@ -495,6 +495,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
             context=context,
             prices=self._prices,
             window=self._windows.of,
+            messages=state.messages,
         )
         first, *fallbacks = setups(plan, self._tried(model), state.model, model)
         turn = turn_for(first, state, plan, typed is not None, self._message_metadata, bool(fallbacks))

@@ -16,6 +16,7 @@ from sidestream.limits import Limits
 from sidestream.messages.message import DataPart
 from sidestream.providers import transfers
 from sidestream.providers.protocol import ChatModel, FileRef
+from sidestream.run.transfers import carry_out
 from sidestream.stream.parts import File
 from sidestream.transport.calls import HttpCall, Transport
 
@@ -30,7 +31,6 @@ Progress = Callable[[int, int], None]
 
 _MIME_TYPE = r"[\w.+*-]+/[\w.+*-]+(;[ -~]*)?"
 _HEAD_BYTES = 4096
-_GROWTH = 1.5
 
 
 class HandlesFiles(ABC):
@@ -180,58 +180,6 @@ class _Progress:
             self._report(sent, self._total)
         except Exception as error:
             self.error = error
-
-
-async def carry_out(
-    transfer: transfers.Transfer[T], transport: Transport, limits: Limits, progress: _Progress | None = None
-) -> T:
-    """Send the requests of a transfer until it is complete.
-
-    Raises RunError if a request fails, and any error of the progress callback.
-    """
-    wait_s, waited_s = limits.poll_interval_s, 0.0
-    try:
-        step = next(transfer)
-        while True:
-            if isinstance(step, transfers.Pause):
-                if waited_s >= limits.max_processing_s:
-                    raise LimitError(
-                        f"{step.waits_for}: not done after {limits.max_processing_s:g} s; "
-                        "if that is expected, raise Limits.max_processing_s",
-                        code="max_processing_s",
-                    )
-                pause_s = min(wait_s, limits.max_processing_s - waited_s)
-                await asyncio.sleep(pause_s)
-                waited_s, wait_s = waited_s + pause_s, min(wait_s * _GROWTH, limits.max_poll_interval_s)
-                step = next(transfer)
-                continue
-            try:
-                answer = await _answer(step, transport, limits, progress)
-            except RunError as error:
-                step = transfer.throw(error)
-            else:
-                step = transfer.send(answer)
-    except StopIteration as done:
-        return done.value
-    finally:
-        transfer.close()
-
-
-async def _answer(
-    request: transfers.Request, transport: Transport, limits: Limits, progress: _Progress | None
-) -> transfers.TransferResponse:
-    call = request.call if progress is None else progress.followed(request.call)
-    response = await transport.open(call, limits if request.is_retried else replace(limits, max_retries=0))
-    try:
-        if progress is not None and call.file is not None:
-            progress.reach(call.file.end)  # The answer may come before the last report.
-        if progress is not None and progress.error is not None:
-            raise progress.error
-        return transfers.TransferResponse(
-            {name.lower(): value for name, value in response.headers.items()}, await response.body()
-        )
-    finally:
-        await response.aclose()
 
 
 def _storing(model: ChatModel) -> transfers.TransfersFiles:

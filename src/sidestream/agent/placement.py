@@ -1,6 +1,6 @@
 """An agent's functions and toolsets, and the placement of its server-side tools."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -8,11 +8,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, NotHostedError, UnsupportedError
+from sidestream.messages.container_files import check_files, has_container_files, load_files
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.protocol import ChatModel, ConfiguresServers, HostsAlone, HostsTools, ModelRequest
+from sidestream.providers.protocol import (
+    ChatModel,
+    ConfiguresServers,
+    FillsContainers,
+    HostsAlone,
+    HostsTools,
+    ModelRequest,
+)
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.configs import config_fields
-from sidestream.tools.server_side import MCPApproval, RemoteMCP, ServerSideTool
+from sidestream.tools.server_side import CodeInterpreter, MCPApproval, RemoteMCP, ServerSideTool
 from sidestream.tools.tool import ExternalTool, Tool, as_tools
 from sidestream.tools.toolset import Toolset
 
@@ -95,9 +103,17 @@ class LocalToolsets:
         self._known: list[tuple[ServerSideTool, Toolset]] = []
 
     def place(
-        self, tools: Iterable[ServerSideTool], model: ChatModel, options: Any, policy: Policy | None, own: OwnTools
+        self,
+        tools: Iterable[ServerSideTool],
+        model: ChatModel,
+        options: Any,
+        policy: Policy | None,
+        own: OwnTools,
+        messages: Sequence[ChatMessage] = (),
     ) -> Placement:
         """Decide where each tool runs. `policy` is the explicit one of the agent or the call.
+
+        Code whose files the provider cannot put into its container runs locally. `messages` may contain such files.
 
         Raises UnsupportedError for a tool that can run nowhere, or nowhere with the approval that it needs.
         """
@@ -111,7 +127,12 @@ class LocalToolsets:
         warnings: list[str] = []
         answered: set[str] = set()
         for tool in tools:
-            if not isinstance(tool, RemoteMCP):
+            if isinstance(tool, CodeInterpreter) and tool.files:
+                check_files(tool.files)
+            if isinstance(tool, CodeInterpreter) and (why := _files_refusal(tool, model, messages)):
+                local.append(self._toolset(tool))
+                warnings.append(f"CodeInterpreter runs on this machine: {why}")
+            elif not isinstance(tool, RemoteMCP):
                 self._place(tool, model, options, own, Placed(hosted, local, warnings, answered))
             elif tool.execution == "here":
                 local.append(self._toolset(tool))
@@ -144,6 +165,8 @@ class LocalToolsets:
             raise UnsupportedError(f'{_local_settings(tool)} runs only locally; leave out execution="provider"')
         refusal = None if must_run_here else _refusal(tool, model, options)
         if not must_run_here and not (isinstance(refusal, NotHostedError) and _may_run_here(tool, is_answered)):
+            if isinstance(tool, CodeInterpreter) and tool.files:
+                tool = replace(tool, files=load_files(tool.files))
             placed.hosted.append(tool)
             # The provider leaves this tool's calls to the client. The user's function answers them, else we do.
             if refusal is None and tool.answers_here and not is_answered:
@@ -210,6 +233,15 @@ class Placed(Struct, frozen=True):
     local: list[Toolset]
     warnings: list[str]
     answered: set[str]
+
+
+def _files_refusal(tool: CodeInterpreter, model: ChatModel, messages: Sequence[ChatMessage]) -> str | None:
+    """Return why the provider cannot run code on the files that are for its container, or None if it can."""
+    if tool.execution != "auto" or tool.is_local or isinstance(model, FillsContainers):
+        return None
+    if not (tool.files or has_container_files(messages)) or _refusal(tool, model, None) is not None:
+        return None
+    return f"{model.provider} has no container that takes files"
 
 
 def _may_run_here(tool: ServerSideTool, is_answered: bool) -> bool:

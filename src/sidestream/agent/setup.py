@@ -12,7 +12,9 @@ from sidestream.agent.placement import LocalToolsets, OwnTools
 from sidestream.agent.settings import CallSettings, call_settings
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
+from sidestream.messages.container_files import has_container_files
 from sidestream.messages.fold import MessageMetadata
+from sidestream.messages.message import ChatMessage
 from sidestream.prices.price import Price
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel
@@ -20,7 +22,7 @@ from sidestream.run.settings import ModelSetup, RunHooks
 from sidestream.telemetry.activation import listener_for
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Policy
-from sidestream.tools.server_side import ServerSideTool, ToolSearch
+from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, ServerSideTool, Shell, ToolSearch
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.state import TurnState
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _NO_CALLS: frozenset[str] = frozenset()
+_RUNS_CODE = (CodeInterpreter, Shell, ProgrammaticToolCalling)
 
 
 class SetupPlan(Struct, frozen=True, kw_only=True):
@@ -46,6 +49,8 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
     context: "Context | None"
     prices: Mapping[str, Price]
     window: Callable[[Models, ChatModel], Awaitable[int | None]]
+    messages: Sequence[ChatMessage] = ()
+    """History of the run, whose files may decide where code runs."""
 
     def setup(self, models: Models, model: ChatModel | None = None) -> ModelSetup:
         """Build the setup for this model.
@@ -55,7 +60,7 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
         """
         model = model or models.chat
         portable, warnings = call_settings(self.settings, self.call, model)
-        placed = self.servers.place(self.server_side_tools, model, self.options, self.policy, self.own)
+        placed = self.servers.place(self.server_side_tools, model, self.options, self.policy, self.own, self.messages)
         # A function that answers a provider's own call type is not offered a second time.
         client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call) or _NO_CALLS
         pricing = pricing_for(model, self.prices)
@@ -79,7 +84,7 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
             settings=portable,
             options=placed.options,
             remote_policies=placed.policies,
-            warnings=(*placed.warnings, *warnings),
+            warnings=(*placed.warnings, *warnings, *self._lost_files()),
             price=pricing.priced,
         )
         if self.context is not None:
@@ -88,6 +93,14 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
             window = partial(self.window, models, model)
             setup.context = keeper_for(self.context, model, setup.transport, self.limits, window, self.prices)
         return setup
+
+    def _lost_files(self) -> tuple[str, ...]:
+        """Return a warning if the prompt has files for a container, and no tool has one."""
+        if not has_container_files(self.messages[-1:]):
+            return ()
+        if any(isinstance(tool, _RUNS_CODE) for tool in self.server_side_tools):
+            return ()
+        return ("a file is attached for a container, but no tool runs code: add CodeInterpreter()",)
 
 
 def turn_for(

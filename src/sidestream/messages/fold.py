@@ -238,12 +238,16 @@ def _bring(f: MessageFold, part: ToolResult | Source | ToolEvent) -> None:
 
 
 _FILE = "file "
+_READERS = frozenset({"web_fetch", "url_context"})
+"""Tools whose files are what the model has read, not made."""
 
 
 def _file(f: MessageFold, part: File) -> None:
     entries: dict[str, Any] = f.state.files if f.state.is_between else f.state.entries
     if part.data is not None:
-        entries[_FILE + part.id] = DataPart(part.data, part.mime_type, part.name)
+        # The user has what a tool made. The model gets it again only if the user attaches it.
+        is_made = part.tool is not None and part.tool not in _READERS
+        entries[_FILE + part.id] = DataPart(part.data, part.mime_type, part.name, "container" if is_made else "model")
     elif part.url is not None:
         entries[_FILE + part.id] = LinkPart(part.url, part.mime_type, part.name)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PRIVATE_KEYS = "_*"
 """Pattern for all keys that begin with `_`, in a list of metadata keys."""
 Role = Literal["system", "user", "model", "tool"]
+Destination = Literal["model", "container"]
+"""Destination of a file: the model, and containers in which tools run code; or only these containers."""
 Numbers = tuple[int, int]
 """The first and the last of a range of numbers."""
 
@@ -45,11 +47,16 @@ class ThinkingPart(_MessagePart, frozen=True, tag="thinking"):
 
 
 class DataPart(_MessagePart, frozen=True, tag="data"):
-    """The bytes of an image, a document or a file that a tool made."""
+    """The bytes of an image, a document or a file that a tool made.
+
+    `DataPart(b"a,b", "text/csv", "sales.csv", to="container")` is for the code that tools run: the model is told its
+    name, type and size. Files that tools make are of this kind.
+    """
 
     bytes: bytes
     mime_type: str
     name: str | None = None
+    to: Destination = "model"
 
     def save(self, path: "str | Path") -> "Path":
         """Save the bytes to this path, or into this folder with a safe name, and return their path. See `File.save`."""
@@ -212,6 +219,12 @@ BROWSER_STATE = "browser_state"
 """`type` of a value beside a result's content that only one provider reads (`actions.BrowserState`)."""
 
 
+def file_note(part: DataPart) -> str:
+    """Return the text that names a file whose content is not sent to the model."""
+    name = part.name or "without a name"
+    return f"[File {name} ({part.mime_type}, {len(part.bytes)} bytes): it is in the container, and not shown here]"
+
+
 def content_of_result(result: object) -> tuple[Content, ...]:
     """Return the content of a result that is a JSON list of texts and files, or an empty tuple for any other result."""
     if not is_array(result) or not result:
@@ -222,3 +235,11 @@ def content_of_result(result: object) -> tuple[Content, ...]:
     except msgspec.ValidationError:
         return ()
     return parts if any(not isinstance(part, TextPart) for part in parts) else ()
+
+
+def shown_of_result(result: object) -> tuple[Content, ...]:
+    """Return the content of a result as the model sees it, with notes in place of files for containers."""
+    return tuple(
+        TextPart(file_note(part)) if isinstance(part, DataPart) and part.to == "container" else part
+        for part in content_of_result(result)
+    )

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.messages.message import ChatMessage, MessagePart
+from sidestream.messages.message import ChatMessage, DataPart, MessagePart
 
 if TYPE_CHECKING:
     import hashlib
@@ -133,6 +134,9 @@ def _known_beginning(history: tuple[ChatMessage, ...]) -> tuple[int, Any]:
 
 
 def _digest(role: str, parts: tuple[MessagePart, ...]) -> bytes:
+    if role == "model" and any(type(part) is DataPart for part in parts):
+        # Only a provider's own items hold the files of an answer, so their destination is not compared.
+        parts = tuple(replace(part, to="model") if type(part) is DataPart else part for part in parts)
     return _blake2b(jsontext.dumps((role, parts))).digest()
 
 

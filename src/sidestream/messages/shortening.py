@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from sidestream.jsontext import Json, as_list, as_object
-from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart, ToolResultPart
+from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart, ToolCallPart, ToolResultPart
 from sidestream.messages.provenance import NOTHING, known_by, written
 from sidestream.messages.steering import is_steer
 from sidestream.messages.tokens import BYTES_PER_TOKEN, message_tokens
@@ -17,6 +19,7 @@ Ranges = tuple[tuple[int, int], ...]
 """Ranges of message indexes in order, each from its first up to but excluding its second number."""
 
 _HEADING = "Summary of the conversation so far, which is no longer here in full:"
+_FILES = "Files of earlier messages that are no longer here:"
 _MAX_SHOWN = 2000
 """Maximum characters of a call or result in a transcript."""
 
@@ -68,15 +71,30 @@ def _candidates(messages: Sequence[ChatMessage], keep_turns: int, turn: int | No
 def shortened(messages: Sequence[ChatMessage], dropped: Ranges, summary: str | None) -> list[ChatMessage]:
     """Return the history without the dropped messages, with their summary after the system messages."""
     kept = list(messages)
+    gone = [message for start, end in dropped for message in messages[start:end]]
     # The remaining messages were written after the dropped ones, so they inherit their provenance.
-    known = sum((known_by(message) for start, end in dropped for message in messages[start:end]), NOTHING)
+    known = sum(map(known_by, gone), NOTHING)
     for start, end in reversed(dropped):
         del kept[start:end]
+    first = _first(kept)
+    kept[first:first] = _container_files(gone)
     if summary is not None and dropped:
         kept.insert(_first(kept), written(f"{_HEADING}\n\n{summary}", known))
     elif (first := _first(kept)) < len(kept):
         kept[first] = known.marked(kept[first])
     return kept
+
+
+def _container_files(gone: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return messages with the files of containers that dropped messages had, from which containers are restored."""
+    given: dict[str | None, MessagePart] = {}
+    made: dict[str | None, MessagePart] = {}
+    for message in gone:
+        for part in message.parts:
+            if isinstance(part, DataPart) and part.to == "container":
+                (made if message.role == "model" else given)[part.name] = part
+    users = [replace(written(_FILES), parts=(TextPart(_FILES), *given.values()))] if given else []
+    return [*users, *([ChatMessage("model", tuple(made.values()))] if made else [])]
 
 
 def _first(messages: Sequence[ChatMessage]) -> int:

@@ -14,7 +14,8 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
-    content_of_result,
+    file_note,
+    shown_of_result,
 )
 
 BYTES_PER_TOKEN = 4
@@ -44,14 +45,14 @@ def _part_tokens(part: MessagePart) -> int:
         case ThinkingPart():
             return 0  # For display only; it is not sent back.
         case DataPart():
-            return _data_tokens(part)
+            return _data_tokens(part) if part.to == "model" else text_tokens(file_note(part))
         case LinkPart():
             return PER_IMAGE
         case ToolCallPart():
             given = part.input_text if part.input_text is not None else _json(part.input)
             return PER_MESSAGE + text_tokens(part.name) + text_tokens(given)
         case ToolResultPart():
-            shown = content_of_result(part.result)
+            shown = shown_of_result(part.result)
             return PER_MESSAGE + (sum(map(_part_tokens, shown)) if shown else text_tokens(_json(part.result)))
         case ApprovalPart():
             return PER_MESSAGE

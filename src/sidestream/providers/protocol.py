@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.errors import RunError
-from sidestream.messages.message import ChatMessage
+from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.messages.references import LoadedReplays
 from sidestream.output import OutputSchema
 from sidestream.prices.price import Bill
@@ -51,6 +51,21 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     """Set only for models that implement `CompactsHistory`."""
     replays: LoadedReplays = {}
     """Log content that an earlier encoding of this request asked for (`Encoded.needs`)."""
+    uploads: Mapping[str, str] = {}
+    """Ids of the files that an earlier encoding of this request asked to upload (`Encoded.uploads`), by their keys."""
+
+
+class FileUpload(Struct, frozen=True):
+    """A file that must be uploaded before a request, to the provider or into one of its containers."""
+
+    part: DataPart
+    digest: str
+    container_id: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Key of the file's id in `ModelRequest.uploads`."""
+        return self.digest if self.container_id is None else f"{self.container_id}/{self.digest}"
 
 
 class FileRef(Struct, frozen=True, kw_only=True):
@@ -137,6 +152,8 @@ class Encoded(Struct, frozen=True, kw_only=True, gc=False):
     """Parts to emit about how the request was encoded, e.g. that a session could not be used."""
     needs: tuple[str, ...] = ()
     """Log references in this request's messages. Encode the request again with their content in `replays`."""
+    uploads: tuple[FileUpload, ...] = ()
+    """Files that the request's container needs. Encode the request again with their ids in `uploads`."""
     defers_output: bool = False
     """Whether the output schema was left out because the API does not accept it together with tools. After the tool
     calls, the conversation is sent again with `"tools"` in `without`, for the typed output."""
@@ -210,6 +227,16 @@ class HostsAlone(Protocol):
     @property
     def hosted_alone(self) -> Collection[type[ServerSideTool]]:
         """The tool types that it refuses beside functions."""
+        ...
+
+
+@runtime_checkable
+class FillsContainers(Protocol):
+    """A model whose provider can copy files into the containers of its hosted tools."""
+
+    @property
+    def fills_containers(self) -> bool:
+        """Whether the containers take files."""
         ...
 
 

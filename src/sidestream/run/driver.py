@@ -337,7 +337,15 @@ class Driver:
         if native is not None and native.successor is not None:
             self._encoded, parts = self._preparation.successor(native)
         else:
-            self._encoded, parts = await self._preparation.request(native, self._background_answer)
+            try:
+                self._encoded, parts = await self._preparation.request(native, self._background_answer)
+            except RunError as error:  # A file for the request could not be uploaded.
+                part = part_of_error(error)
+                if self._turn.may_fall_back(part):
+                    await self._fall_back(part)
+                    return
+                self.error = error
+                parts = self._turn.failed(part)
         self._put(parts)
         self._preparation.record()
 

@@ -42,6 +42,8 @@ class Preparation:
         self._settings = settings
         self._replays: dict[str, Any] = {}
         """Stored provider data that requests of this run needed, by digest."""
+        self._uploads: dict[str, dict[str, str]] = {}
+        """Ids of the files that were uploaded for requests of this run, by model and key."""
         self._notices: tuple[StreamPart, ...] = ()
         """Notices about the current request, which may be made more than once."""
 
@@ -60,10 +62,12 @@ class Preparation:
         system = await settings.system_text(turn)
         steers = turn.due_steers
         request = settings.request(turn, system, self._replays, steers)
+        if self._uploads:
+            request = replace(request, uploads=self._uploads.get(settings.name, {}))
         shortening = await self._shortening(request)
         if shortening is not None:
             request = replace(request, messages=tuple(shortened_by(request.messages, shortening.data)))
-        encoded = await self._encode(request)
+        encoded, request = await self._encode(request)
         if native is not None and native.is_pending:
             encoded = await native.proceeding(encoded, request, steers)
         notices = tuple(notice for notice in encoded.notices if notice not in self._notices)
@@ -113,16 +117,29 @@ class Preparation:
             is_forced=CONTEXT in state.without,
         )
 
-    async def _encode(self, request: ModelRequest) -> Encoded:
-        """Encode the request, after reading what it needs from the log."""
+    async def _encode(self, request: ModelRequest) -> tuple[Encoded, ModelRequest]:
+        """Encode the request, after reading what it needs from the log, and uploading its files.
+
+        Returns it with the request as it was encoded.
+        """
         settings = self._settings
         encoded = settings.model.encode(request)
         if encoded.needs:
             read = settings.hooks.read_blobs
             found: Mapping[str, bytes] = {} if read is None else await read(encoded.needs)
             self._replays |= {digest: loads(found[digest]) if digest in found else None for digest in encoded.needs}
-            encoded = settings.model.encode(replace(request, replays=self._replays))
-        return encoded
+            request = replace(request, replays=self._replays)
+            encoded = settings.model.encode(request)
+        if encoded.uploads:
+            from sidestream.run.transfers import upload_files
+
+            ids, notice = await upload_files(encoded.uploads, settings)
+            known = self._uploads.setdefault(settings.name, {})
+            known |= ids
+            request = replace(request, uploads=known)
+            encoded = settings.model.encode(request)
+            encoded = replace(encoded, notices=(*encoded.notices, notice))
+        return encoded, request
 
 
 def decoder_for(encoded: Encoded, turn: Turn) -> Decoder:

@@ -5,10 +5,11 @@ from types import ModuleType
 from typing import Any, get_args
 
 from sidestream.errors import ConfigurationError
-from sidestream.messages.message import ChatMessage, MessagePart
+from sidestream.messages.message import ChatMessage, DataPart, LinkPart, MessagePart
 from sidestream.providers.transfers import StoredFile
+from sidestream.stream.parts import File
 
-Prompt = str | ChatMessage | Sequence[str | MessagePart | StoredFile]
+Prompt = str | ChatMessage | Sequence[str | MessagePart | StoredFile | File]
 PARTS = get_args(MessagePart)
 
 
@@ -29,9 +30,20 @@ def user_message(prompt: Prompt) -> ChatMessage:
     for item in prompt:
         if isinstance(item, ChatMessage):
             raise _no_prompt(prompt, "earlier messages belong to history=[…]")
-        if not isinstance(item, (str, StoredFile, *PARTS)):
+        if not isinstance(item, (str, StoredFile, File, *PARTS)):
             raise _no_prompt(prompt, f"it contains {shown(item)}")
-    return ChatMessage.user(*(item.part if isinstance(item, StoredFile) else item for item in prompt))
+    return ChatMessage.user(*map(_part_of, prompt))
+
+
+def _part_of(item: str | MessagePart | StoredFile | File) -> str | MessagePart:
+    if isinstance(item, StoredFile):
+        return item.part
+    if not isinstance(item, File):
+        return item
+    # What a tool made becomes a file that the user attaches, so the model sees it.
+    if item.data is None:
+        return LinkPart(item.url or "", item.mime_type, item.name)
+    return DataPart(item.data, item.mime_type, item.name)
 
 
 def _no_prompt(prompt: object, hint: str) -> ConfigurationError:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from sidestream.jsontext import Json
+from sidestream.jsontext import Json, as_object, text_in
 from sidestream.messages.message import ChatMessage
 from sidestream.results.citation_marks import CitationMarks
+from sidestream.results.file_links import FileLinks, LinkedFile, files_in
 from sidestream.results.passages import CitablePassage, passages_in
-from sidestream.stream.parts import StreamPart, ToolCall, ToolEvent, ToolInputDelta, ToolInputStart
+from sidestream.stream.parts import File, StreamPart, ToolCall, ToolEvent, ToolInputDelta, ToolInputStart
 from sidestream.tools.stages import CallStages, StageEvent
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import ToolBox
@@ -25,6 +26,9 @@ class Staging:
         self._passages: dict[int, CitablePassage] | None = None
         self._marks: CitationMarks | None = None
         """Reader of citations in the answer, if there is anything to cite."""
+        self._files: dict[str, LinkedFile] | None = None
+        self._links: FileLinks | None = None
+        """Reader of links to files in the answer, if code has made any."""
 
     def begin_step(self, messages: Sequence[ChatMessage], toolbox: ToolBox) -> None:
         """Prepare for a new answer to these messages. Its calls may reuse the ids of earlier ones."""
@@ -33,6 +37,16 @@ class Staging:
         if toolbox.is_staged and (self._passages is None or toolbox.has_passages):
             self._passages = passages_in(messages)
         self._marks = CitationMarks(self._passages) if self._passages else None
+        if toolbox.is_staged and self._files is None:
+            self._files = files_in(messages)
+        self._links = FileLinks(self._files) if self._files else None
+
+    def made(self, file: File) -> None:
+        """Register a file that a call has made, to which the answer may link."""
+        origin = as_object((file.provider_metadata or {}).get("sidestream"))
+        path = origin.get("path")
+        if self._files is not None and isinstance(path, str):
+            self._files[path] = LinkedFile(file.name, file.id, text_in(origin, "container_id"))
 
     def expanded(self, parts: Iterable[StreamPart], tools: Mapping[str, Tool]) -> list[StreamPart]:
         """Insert the lifecycle events of an answer's calls among its parts."""
@@ -52,7 +66,9 @@ class Staging:
                 case _:
                     pass
             out.append(part)
-        return out if self._marks is None else self._marks.read(out)
+        if self._marks is not None:
+            out = self._marks.read(out)
+        return out if self._links is None else self._links.read(out)
 
     def running(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:
         """Return the event of a tool that begins to run."""

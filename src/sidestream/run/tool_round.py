@@ -175,7 +175,9 @@ class Emitter:
                     part, tool=call.tool, stage=stage, call_id=call.id, provider_tool=None, provider_stage=word
                 )
             case File():
-                return replace(part, id=part.id or self._new_id("file"), tool=call.tool, call_id=call.id)
+                file = replace(part, id=part.id or self._new_id("file"), tool=call.tool, call_id=call.id)
+                self._staging.made(file)
+                return file
             case Source():
                 # Only the run can tell: it compares answers with what its own sources found.
                 return replace(part, id=part.id or self._new_id("source"), verified=None)

@@ -181,3 +181,28 @@ def allowed_values(kind: Any) -> str:
 def _range(meta: Meta) -> str:
     bounds = (("at least", meta.ge), ("at most", meta.le), ("at most", meta.max_length))
     return " and ".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
+
+
+# Values inside the settings of tools
+
+
+class Comparison(Config, frozen=True, kw_only=True, tag="comparison"):
+    """A comparison of a file's attribute with a value."""
+
+    attribute: str
+    operator: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"] = "eq"
+    value: str | int | float | bool | Sequence[str | int | float]
+
+
+class Combination(Config, frozen=True, kw_only=True, tag="combination"):
+    """Several filters, of which all or any must match."""
+
+    operator: Literal["and", "or"] = "and"
+    filters: Sequence["Comparison | Combination"]
+
+
+class HybridSearch(Config, frozen=True, kw_only=True):
+    """Weights of semantic and keyword matches."""
+
+    embedding_weight: float
+    text_weight: float

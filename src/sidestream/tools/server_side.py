@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, field
 
 from sidestream.errors import ConfigurationError
+from sidestream.messages.message import DataPart
 from sidestream.text.redaction import redact, register_credentials, register_url
-from sidestream.tools.configs import Config, config_fields
-from sidestream.tools.file_filters import Combination, Comparison, HybridSearch
+from sidestream.tools.configs import Combination, Comparison, Config, HybridSearch, config_fields
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption
 
@@ -169,7 +169,7 @@ LOCAL_LIMITS = ("timeout_s", "memory_mb", "disk_mb", "max_file_mb", "max_output_
 
 
 class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
-    """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one.
+    """Runs code in a sandbox: the one named, the conversation's (`reuse_container`), or a new one.
 
     Locally, an id names a sandbox of the same kind that the same user or conversation has created in this process.
     `CodeInterpreter(memory_limit="4g")`; on this machine `CodeInterpreter(execution="here", sandbox="bubblewrap")`.
@@ -177,14 +177,17 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
 
     key = "code_interpreter"
     here_only = frozenset({"sandbox", "packages", *LOCAL_LIMITS})
-    unsent = frozenset({"execution", "sandbox", "packages", *LOCAL_LIMITS})
+    unsent = frozenset({"execution", "sandbox", "packages", "files", *LOCAL_LIMITS})
 
+    files: Sequence[str | DataPart] = ()
+    """Files for the container only, as paths or parts. The model is told their names."""
     sandbox: str = "auto"
     """Isolation of local code: `bubblewrap`, `runsc`, `monty`, your own (`use_sandbox`), or `none`."""
     packages: Sequence[str] | None = None
     """Installed packages that local code may import besides the usual ones for data. An empty list means none."""
     container_id: str | None = None
-    reuse_container: bool = False
+    reuse_container: bool | None = None
+    """Whether the turns of a conversation share a container. None means that they do locally, and not at a provider."""
     file_ids: Sequence[str] = ()
     memory_limit: MemoryLimit | None = None
     network: Network | None = None

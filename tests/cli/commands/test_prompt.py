@@ -15,6 +15,7 @@ from requirements import requirement
 from sidestream.stream import grammar
 from sidestream.stream.parts import File, TextDelta, part_from_json
 from sidestream.testing import (
+    ChatScript,
     FakeProvider,
     Reply,
     ResponsesScript,
@@ -25,6 +26,7 @@ from sidestream.testing import (
     sse,
 )
 from support.children import started
+from support.sandboxes import needs
 
 
 def test_only_answer_goes_to_stdout(sidestream: Run):
@@ -264,6 +266,23 @@ def test_files_stdin_and_urls_are_attached_by_type(sidestream: Run, tmp_path: Pa
     assert document["file_data"].startswith("data:application/pdf;base64,")
     assert "from a pipe" in piped["text"]
     assert link["image_url"] == url
+
+
+@requirement("R193")
+def test_attached_data_goes_to_container_of_code_tool(sidestream: Run, tmp_path: Path):
+    needs("bubblewrap")
+    (tmp_path / "sales.csv").write_bytes(b"region,units\n" + b"North,12\n" * 100_000)
+    (tmp_path / "plot.png").write_bytes(pixel_png())
+    code = {"code": "print(sum(1 for _ in open('sales.csv')))"}
+    script = [ChatScript().tool_call("code_interpreter", code).reply(), ChatScript().text("100001 rows").reply()]
+    with FakeProvider(script).in_thread() as fake:
+        flags = ("-m", "openai:m", "-T", "code_interpreter", "-a", "sales.csv", "-a", "plot.png", "Count.")
+        done = sidestream(*flags, base_url=fake.base_url)
+    assert done.stdout == "100001 rows\n"
+    first, last = (request.json["messages"] for request in fake.requests)
+    assert [entry["type"] for entry in first[0]["content"]] == ["text", "text", "image_url"]
+    assert "sales.csv (text/csv, 900013 bytes)" in first[0]["content"][1]["text"]
+    assert "100001" in last[-1]["content"]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ async def _attach(chat: ChatControl, rest: str) -> None:
 
     if not rest:
         raise click.UsageError("missing path: /attach PATH")
-    chat.attachments += load_attachments([rest])
+    chat.attachments += load_attachments([rest], runs_code=chat.agents.runs_code)
     chat.print(f"{one_line(rest)} will be sent with the next message", "dim")
 
 

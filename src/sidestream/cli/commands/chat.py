@@ -85,7 +85,9 @@ def chat(
         out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage, is_plain=plain
     )
     selector = ConversationSelector(id=id, is_latest=is_latest, no_log=no_log, keeps_model=keeps_model)
-    return run_async(_chat(agents, view_options, first, load_attachments(attachments), selector))
+    return run_async(
+        _chat(agents, view_options, first, load_attachments(attachments, runs_code=agents.runs_code), selector)
+    )
 
 
 async def _chat(

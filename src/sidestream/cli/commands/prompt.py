@@ -121,7 +121,7 @@ def prompt(
         agents.create()  # Report configuration errors before reading any input.
     if [*attachments, *fragments].count("-") > 1:
         raise click.UsageError("standard input can be attached only once")
-    parts = load_attachments(attachments)
+    parts = load_attachments(attachments, runs_code=agents.runs_code)
     texts = load_fragments((*stored.fragments, *fragments))
     is_stdin_free = "-" not in (*attachments, *fragments)
     has_text = bool(stored.prompt or texts)

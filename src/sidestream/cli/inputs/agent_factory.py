@@ -18,7 +18,7 @@ from sidestream.limits import Limits
 from sidestream.providers.registry import ModelString
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import Verdict
-from sidestream.tools.server_side import ServerSideTool
+from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 from sidestream.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -97,6 +97,12 @@ class AgentFactory:
             *functions,
             *(f"tools of {label}" for label in self.server_labels),
         ]
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether a tool runs code in a container, which takes attachments."""
+        tools = self._hosted if self._given is None else self._given.server_side_tools
+        return any(isinstance(tool, CodeInterpreter) for tool in tools)
 
     @property
     def servers_with_approval(self) -> frozenset[str]:

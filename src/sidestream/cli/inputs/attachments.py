@@ -59,15 +59,21 @@ MAX_BYTES = 32_000_000
 _TEXT_TYPES = ("application/json", "application/xml", "application/javascript", "image/svg+xml")
 
 
-def load_attachments(sources: Iterable[str]) -> list[MessagePart]:
-    """Return the message parts for these paths and URLs, in order. Raises UsageError if one cannot be attached."""
+_READ_BY_MODELS = ("image/", "audio/", "video/", "application/pdf")
+
+
+def load_attachments(sources: Iterable[str], *, runs_code: bool = False) -> list[MessagePart]:
+    """Return the message parts for these paths and URLs, in order. Raises UsageError if one cannot be attached.
+
+    With `runs_code`, a tool runs code: files then go to its container only, except those that models see or hear.
+    """
     sources = list(sources)
     if sources.count("-") > 1:
         raise click.UsageError("standard input can be attached only once")
-    return [_part(source) for source in sources]
+    return [_part(source, runs_code) for source in sources]
 
 
-def _part(source: str) -> MessagePart:
+def _part(source: str, runs_code: bool) -> MessagePart:
     if source.lower().startswith(("http://", "https://")):
         return _link(source)
     if source == "-":
@@ -84,7 +90,7 @@ def _part(source: str) -> MessagePart:
         raise click.UsageError(f"cannot attach {source}: {error.strerror}") from None
     except ValueError:
         raise click.UsageError(f"{source!r} is not a valid path") from None
-    return _content(data, path.name, source)
+    return _content(data, path.name, source, runs_code=runs_code)
 
 
 def _link(url: str) -> LinkPart:
@@ -98,12 +104,14 @@ def _link(url: str) -> LinkPart:
     return LinkPart(url, mimetypes.guess_type(name or "")[0], name)
 
 
-def _content(data: bytes, name: str | None, source: str) -> MessagePart:
+def _content(data: bytes, name: str | None, source: str, *, runs_code: bool = False) -> MessagePart:
     if not data:
         raise click.UsageError(f"{source} is empty: there is nothing to attach")
     if len(data) > MAX_BYTES:
         raise click.UsageError(f"{source} is too large: attachments are limited to {MAX_BYTES // 1_000_000} MB")
     mime_type = media_types.sniff(data, name)
+    if runs_code and not mime_type.startswith(_READ_BY_MODELS):
+        return DataPart(data, mime_type, name, to="container")
     if mime_type.startswith("text/") or mime_type in _TEXT_TYPES:
         try:
             text = data.decode("utf-8-sig")

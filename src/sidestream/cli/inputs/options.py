@@ -115,7 +115,10 @@ def agent_options(command: F) -> F:
 
 def attach_option(command: F) -> F:
     """Add `--attach`."""
-    text = "Attach a file, a URL, the clipboard, or - for standard input. Can be repeated."
+    text = (
+        "Attach a file, a URL, the clipboard, or - for standard input. Can be repeated. With a code tool, data files "
+        "go to its container only."
+    )
     return click.option("-a", "--attach", "attachments", multiple=True, metavar="FILE", help=text)(command)
 
 

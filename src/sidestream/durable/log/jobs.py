@@ -134,6 +134,7 @@ def _tool(given: str | JsonObject) -> ServerSideTool:
     # A request must not choose server folders, or whether its code is isolated. Whether it may search this machine's
     # index was checked when the job was created.
     is_index = isinstance(tool, FileSearch) and list(tool.stores) == [INDEX] and tool.embeddings is None
-    if (tool.is_local and not is_index) or getattr(tool, "workspace", None) is not None:
+    names_files = getattr(tool, "workspace", None) is not None or bool(getattr(tool, "files", ()))
+    if (tool.is_local and not is_index) or names_files:
         raise ConfigurationError(f"{given['name']}: a request cannot use these settings; set them on a server's agent")
     return tool

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.limits import MIB, SandboxLimits
+from sidestream.messages.container_files import names_of
 from sidestream.portable.sandbox.port import FOLDER, CellOutcome, CodeFile
 from sidestream.portable.sandbox.runtime import installed_packages, missing_packages
 from sidestream.portable.services import Services
@@ -39,6 +40,9 @@ def toolset(config: CodeInterpreter, services: Services) -> Toolset:
     )
     if tells:
         tool = replace(tool, description=f"{tool.description}\n\n{_told(config, limits)}")
+    if config.files:
+        given = ", ".join(names_of(config.files))
+        tool = replace(tool, description=f"{tool.description}\n\nFiles of the user in {FOLDER}: {given}.")
     return Functions(config.key, [tool], interpreter.machine.containers.aclose)
 
 
@@ -66,7 +70,8 @@ class _Interpreter:
         """Runs Python code in a sandbox and returns what it printed. Variables live on between calls.
 
         The working folder is /mnt/data. Files that the user attached are there; files that the code writes there, and
-        matplotlib figures, are handed to the user. There is no network and nothing can be installed.
+        matplotlib figures, are handed to the user. To refer to one in the answer, link to it, e.g.
+        [a.csv](sandbox:/mnt/data/a.csv). There is no network and nothing can be installed.
 
         Args:
             code: The code, as in a notebook: the value of a last expression is printed, and figures are shown.

@@ -1,5 +1,6 @@
 """Shared parts of local tools that run code: a call's container, the conversation's files, and deliverables."""
 
+import asyncio
 import math
 from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -9,11 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.errors import UnsupportedError
+from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.files import media_types
 from sidestream.files.saving import safe_name
 from sidestream.jsontext import JsonObject
 from sidestream.limits import CODE_LIMITS, DEFAULT_SANDBOX_LIMITS, MIB, SandboxLimits
+from sidestream.messages.container_files import container_files_in, load_files
 from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
 from sidestream.portable.sandbox.choice import sandbox_named
 from sidestream.portable.sandbox.containers import GONE, Containers, KeptContainer
@@ -26,6 +28,8 @@ from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCallin
 from sidestream.tools.tool import ToolContext, ToolError
 
 _MEMORY: dict[str, int] = {"1g": 1024 * MIB, "4g": 4096 * MIB, "16g": 16384 * MIB, "64g": 65536 * MIB}
+_MAX_NAMES = 20
+"""Maximum names of restored files in a note."""
 RunsCode = CodeInterpreter | Shell | ProgrammaticToolCalling
 
 
@@ -58,30 +62,36 @@ class Machine:
     async def place(self, context: ToolContext, *, is_private: bool = False) -> AsyncGenerator[Place]:
         """Yield the container of this call, with the conversation's files in it.
 
-        Calls of a run share a container; those of a conversation do if the config says so. With `is_private`, the
+        Calls of a conversation share a container, or those of a run if the config says so. With `is_private`, the
         container serves this call only. Raises ToolError if no container can be started.
         """
         files = _files(context.history, getattr(self._config, "file_ids", ()))
+        if isinstance(self._config, CodeInterpreter) and self._config.files:
+            given = await asyncio.to_thread(_given, self._config.files)
+            files = [*(file for file in given if file.name not in {other.name for other in files}), *files]
         group = None if is_private else self._group(context)
         named: str | None = None if is_private else getattr(self._config, "container_id", None)
         had_one = not is_private and self._had_one(context)
         try:
             async with self.containers.use(_owner(context), group, named=named, had_one=had_one) as (kept, is_new):
-                notes = [GONE] if is_new else []
-                if is_new:
-                    data: JsonObject = {"reason": "expired", "message": GONE, "container_id": kept.container.id}
-                    context.emit(Custom(CONTAINER_REPLACED, data))
+                notes: list[str] = []
+                restored = [file.name for file in files]
                 try:
                     await kept.put(files)
                 except SandboxError as error:
-                    notes.append(str(error))
+                    notes, restored = [str(error)], []
+                if is_new:
+                    message = _lost(restored)
+                    data: JsonObject = {"reason": "expired", "message": message, "container_id": kept.container.id}
+                    context.emit(Custom(CONTAINER_REPLACED, {**data, "restored": restored}))
+                    notes.insert(0, message)
                 yield Place(kept, tuple(notes))
         except SandboxError as error:
             raise ToolError(str(error)) from error
 
     @property
     def _is_reused(self) -> bool:
-        return getattr(self._config, "reuse_container", False)
+        return getattr(self._config, "reuse_container", None) is not False
 
     def _group(self, context: ToolContext) -> tuple[str | None, ...] | None:
         """Return the key of the calls that share a container.
@@ -109,6 +119,15 @@ class Machine:
         return text and text.format(
             cell_s=limits.cell_s, output_mib=limits.output_bytes // MIB, memory_mib=limits.memory_bytes // MIB
         )
+
+
+def _lost(restored: list[str]) -> str:
+    """Return what a replaced container lost, and which files the new one has again."""
+    if not restored:
+        return f"{GONE}, without the variables and files of the old one"
+    more = f" and {len(restored) - _MAX_NAMES} more" if len(restored) > _MAX_NAMES else ""
+    names = ", ".join(restored[:_MAX_NAMES])
+    return f"{GONE}, without the variables of the old one. Files of the conversation are restored: {names}{more}"
 
 
 def _limits(config: RunsCode) -> SandboxLimits:
@@ -165,6 +184,15 @@ def _mentions_container(history: Iterable[ChatMessage], tool: str, with_sessions
     return False
 
 
+def _given(files: Sequence[str | DataPart]) -> list[CodeFile]:
+    """Return the files of the tool's settings. Raises ToolError if one cannot be read."""
+    try:
+        parts = load_files(files)
+    except ConfigurationError as error:
+        raise ToolError(str(error)) from error
+    return [CodeFile(safe_name(part.name or "file", part.mime_type), part.bytes) for part in parts]
+
+
 def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFile]:
     """Return the conversation's files, or the wanted ones. A later file replaces one of the same name.
 
@@ -173,9 +201,9 @@ def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFi
     found: dict[str, CodeFile] = {}
     for message in history:
         for part in message.parts:
-            if isinstance(part, DataPart):
-                name = safe_name(part.name or f"file_{len(found) + 1}", part.mime_type)
-                found[name] = CodeFile(name, part.bytes)
+            for file in (part,) if isinstance(part, DataPart) else container_files_in(part):
+                name = safe_name(file.name or f"file_{len(found) + 1}", file.mime_type)
+                found[name] = CodeFile(name, file.bytes)
     missing = [name for name in wanted if name not in found]
     if missing:
         raise ToolError(

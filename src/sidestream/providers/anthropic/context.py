@@ -43,5 +43,7 @@ class MessagesContext(decoding.DecodeContext, frozen=True, kw_only=True):
     """Tools that the request offered or added, for the session of the answer."""
     thread_note: str | None = None
     """Thread of the request, for the session of the answer."""
+    files_note: Mapping[str, Any] = {}
+    """Files of the container, for the session of the answer."""
     is_compaction: bool = False
     """Whether the request asked for a summary and nothing else."""

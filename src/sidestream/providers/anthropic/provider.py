@@ -27,7 +27,7 @@ from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.versions import API_VERSION
 from sidestream.providers.capabilities import Capabilities
-from sidestream.providers.shared.continuation import CONTAINER_REFUSED, fallback_notice
+from sidestream.providers.shared.continuation import CONTAINER_REFUSED, UPLOADS_REFUSED, fallback_notice
 from sidestream.providers.shared.decoding import count_in
 from sidestream.providers.shared.endpoints import BYTES, as_segment, open_endpoint
 from sidestream.stream.parts import File, Finish, StreamPart, ToolResult
@@ -188,6 +188,9 @@ REFUSALS = (
         CONTAINER_REFUSED,
     ),
     protocol.Refusal(
+        re.compile(r"\bfile\b.*\b(expired|not found|does not exist)", re.IGNORECASE | re.DOTALL), UPLOADS_REFUSED
+    ),
+    protocol.Refusal(
         re.compile(r"tool_addition|tool_definition|inline-tools|tool_reference_unresolved|tool_name_conflict"),
         protocol.Recovery(
             INLINE_TOOLS,
@@ -220,6 +223,7 @@ class MessagesModel(files.AnthropicFiles):
     portable_settings = frozenset(SETTINGS)
     hosted_tools = frozenset(SERVER_SIDE_TOOLS)
     compacts_history = True
+    fills_containers = True
     price_list: str | None = PRICE_LIST
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:

@@ -15,6 +15,7 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError, ContextOverflowError, ProviderError, UnsupportedError
 from sidestream.jsontext import JsonObject, objects
 from sidestream.limits import Limits
+from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.output.json_schema import nodes
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall
@@ -181,6 +182,7 @@ class LocalModel(CompletionsModel):
         """Encode a request, simplified for small models. Raises UnsupportedError for files."""
         if self.name == EMBEDDINGS.model:
             raise UnsupportedError(f"the embedded model {self.name} does not support chat; {CHAT.model} does")
+        request = replace(request, messages=tuple(map(_with_named_files, request.messages)))
         options, left_out = options_of(request, self.name, _WIRE.display_name, _DIALECT)
         adapted = _adapted(request, options) if self._is_small else self._as_served(request, options)
         encoded = super().encode(adapted)
@@ -285,6 +287,14 @@ def _before_answer(request: ModelRequest) -> tuple[Any, ...]:
     while len(messages) > 1 and messages[-1].role == "model":
         messages.pop()
     return tuple(messages)
+
+
+def _with_named_files(message: ChatMessage) -> ChatMessage:
+    """Return an answer with its files only named, since the models read text."""
+    if message.role != "model" or not any(isinstance(part, DataPart) for part in message.parts):
+        return message
+    parts = (replace(part, to="container") if isinstance(part, DataPart) else part for part in message.parts)
+    return replace(message, parts=tuple(parts))
 
 
 def _refuse_files(body: bytes) -> None:

@@ -55,8 +55,11 @@ def replay_notices(reason: str | None, replays: Replays) -> tuple[Custom, ...]:
 
 
 _NEW_CONTAINER = (
-    "The container of the earlier turns no longer exists. The tool continues in a new one, without its files."
+    "The container of the earlier turns no longer exists. The tool continues in a new one, without its variables and "
+    "with the files of the conversation."
 )
+_EXPIRED_FILE = "A file of an earlier turn has expired at the provider, so the files were uploaded again."
+UPLOADS_REFUSED = Recovery("uploads", Custom(FALLBACK, {"reason": "file-expired", "message": _EXPIRED_FILE}))
 SESSION_REFUSED = Recovery("session")
 """Has no notice: the next request emits it, since only then is it known what can be resent."""
 CONTAINER_REFUSED = Recovery("container", Custom(CONTAINER_REPLACED, {"reason": "refused", "message": _NEW_CONTAINER}))

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.providers.protocol import FileUpload
 from sidestream.stream.parts import StreamPart
 from sidestream.tools.configs import Config, config_fields, unsent_fields
 from sidestream.tools.spec import ToolSpec
@@ -26,6 +27,7 @@ class EncodedRequest(Struct, Generic[ContextT], frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     notices: tuple[StreamPart, ...] = ()
     needs: tuple[str, ...] = ()
+    uploads: tuple[FileUpload, ...] = ()
     defers_output: bool = False
     in_background: bool = False
 

@@ -158,6 +158,7 @@ class EndpointModel:
             warnings=(*self._endpoint.warnings, *made.warnings, *files),
             notices=made.notices,
             needs=made.needs,
+            uploads=made.uploads,
             first=made.first,
             defers_output=made.defers_output,
             in_background=made.in_background,

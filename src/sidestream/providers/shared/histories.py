@@ -20,6 +20,7 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    file_note,
 )
 
 FILES_ABOVE = "Files from the message above:"
@@ -152,7 +153,7 @@ class HistoryWriter(ABC):
                     if (entry := self.text(part.text, role)) is not None:
                         entries.append(entry)
                 case DataPart() | LinkPart():
-                    (self.files if role == "model" else entries).append(self.file(part))
+                    (self.files if role == "model" else entries).append(self._file_or_note(part))
                 case ToolCallPart() if role == "model":
                     entries.append(self.call(part))
                 case ToolResultPart() if role != "model":
@@ -162,6 +163,13 @@ class HistoryWriter(ABC):
                 case _:
                     assert_never(part)
         return entries
+
+    def _file_or_note(self, part: DataPart | LinkPart) -> JsonObject:
+        if not isinstance(part, DataPart) or part.to == "model":
+            return self.file(part)
+        note = self.text(file_note(part), "user")
+        assert note is not None
+        return note
 
 
 class UnsentParts:
@@ -193,12 +201,21 @@ class UnsentParts:
 
     def take_file(self, digest: object) -> DataPart | None:
         """Remove and return the first file whose bytes have this digest."""
+        return self._taken_from([self._places_of_file(digest)])
+
+    def is_made(self, digest: object) -> bool:
+        """Return whether the file that `take_file` would remove was made by a tool, so that it is not resent."""
+        places = self._places_of_file(digest)
+        part = self._parts[places[0]] if places else None
+        return isinstance(part, DataPart) and part.to == "container"
+
+    def _places_of_file(self, digest: object) -> deque[int] | None:
         if self._digests is None:
             self._digests = {}
             for place, part in enumerate(self._parts):
                 if isinstance(part, DataPart):
                     self._digests.setdefault(media_types.digest(part.bytes), deque()).append(place)
-        return self._taken_from([self._digests.get(digest)] if isinstance(digest, str) else [])
+        return self._digests.get(digest) if isinstance(digest, str) else None
 
     def _taken_from(self, groups: list[deque[int] | None]) -> Any:
         first = min((places for places in groups if places), default=None, key=lambda places: places[0])

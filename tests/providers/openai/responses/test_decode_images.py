@@ -69,7 +69,7 @@ def test_image_call_is_emitted_before_later_events():
 @requirement("R35")
 def test_message_contains_image_without_previews():
     (stored,) = messages(decode(stream(image(0, picture(1), picture(2)))))
-    assert stored.parts == (DataPart(PNG, "image/png", "image_0.png"),)
+    assert stored.parts == (DataPart(PNG, "image/png", "image_0.png", to="container"),)
 
 
 @requirement("R35")

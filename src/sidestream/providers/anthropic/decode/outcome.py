@@ -139,6 +139,7 @@ def message_metadata(s: MessagesState) -> JsonObject:
         "container_id": _container_id(s),
         "stop_reason": s.facts.get("stop_reason"),
         "files": [*s.downloads] or None,
+        **s.context.files_note,
         NOTE: s.context.tools_note,
         SUMMARY: _summary(s),
         **_thread(s),

@@ -24,7 +24,7 @@ from sidestream.messages.message import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    content_of_result,
+    shown_of_result,
 )
 from sidestream.messages.references import Replays
 from sidestream.providers.anthropic.encode.replay import (
@@ -98,7 +98,7 @@ def result_content(result: Any) -> str | list[JsonObject]:
     """Convert a tool result to content. Text and the API's own blocks stay unchanged, other values become JSON."""
     if isinstance(result, str):
         return result
-    if shown := content_of_result(result):
+    if shown := shown_of_result(result):
         blocks = [
             {"type": "text", "text": part.text} if isinstance(part, TextPart) else content_of(part, citations=False)
             for part in shown

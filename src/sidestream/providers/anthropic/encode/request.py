@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object, objects, without_none
-from sidestream.messages.message import ChatMessage, LinkPart
+from sidestream.messages.message import ChatMessage, DataPart, LinkPart
 from sidestream.messages.references import Replays
 from sidestream.providers.anthropic.context import INLINE_TOOLS, RESULT_TOOL, SESSION_KEY, MessagesContext
 from sidestream.providers.anthropic.encode.messages import EncodedMessages, MessagesTarget, encode_messages
@@ -40,6 +40,7 @@ from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.threads import CREATE_ONLY, is_paused, start_thread
 from sidestream.providers.anthropic.versions import BETAS, has_inline_tools, has_native_output
 from sidestream.providers.protocol import CompactionPlan, ModelRequest, OutputSchema
+from sidestream.providers.shared.container_files import ContainerFiles
 from sidestream.providers.shared.continuation import replay_notices
 from sidestream.providers.shared.encoding import EncodedRequest, checked_options, given, merged, nothing_to_send
 from sidestream.providers.shared.settings_mapping import with_settings
@@ -218,6 +219,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     if not thread.is_continued:
         _upload(messages.messages, server_side)
     container = _container(request, server_side, messages, base_url)
+    files = _fill_container(request, server_side, messages.messages, container, base_url)
     by_tool = _answers_by_tool(request, options, model)
     system = [text for text in (request.system, *messages.system) if text and text.strip()]
     has_others = bool(offered)
@@ -254,10 +256,12 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
             thread_note=thread.note,
             messages=request.messages if thread.parameter is not None else None,
             is_compaction=options.compaction is not None,
+            files_note={} if files is None else files.note(),
         ),
         warnings=(*messages.warnings, *tools.warnings, *left_out),
         notices=replay_notices(thread.reason, replays),
         needs=tuple(replays.needed),
+        uploads=() if files is None else tuple(files.missing),
     )
 
 
@@ -353,6 +357,26 @@ def _upload(messages: list[JsonObject], server_side: list[ServerSideTool]) -> No
     if files and first is not None:
         uploads = [{"type": "container_upload", "file_id": file_id} for file_id in files]
         first["content"] = [*first["content"], *uploads]
+
+
+def _fill_container(
+    request: ModelRequest,
+    server_side: list[ServerSideTool],
+    messages: list[JsonObject],
+    container: str | None,
+    base_url: str,
+) -> ContainerFiles | None:
+    """Add the conversation's files for the container to the last user message, and what was lost with an old one."""
+    tool = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)
+    last = next((message for message in reversed(messages) if message["role"] == "user"), None)
+    if tool is None or last is None:
+        return None
+    files = ContainerFiles(request, (SESSION_KEY,), base_url)
+    given = [part for part in tool.files if isinstance(part, DataPart)]
+    uploads = [{"type": "container_upload", "file_id": file_id} for file_id in files.ids(given, container)]
+    lost = files.restored(given)
+    last["content"] = [*last["content"], *uploads, *([{"type": "text", "text": lost}] if lost else [])]
+    return files
 
 
 def _delivered(messages: Sequence[ChatMessage]) -> frozenset[str]:

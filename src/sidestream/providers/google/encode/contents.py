@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.files import media_types
-from sidestream.jsontext import JsonObject, is_object
+from sidestream.jsontext import JsonObject, as_object, is_object
 from sidestream.messages.message import (
     NOT_EXECUTED,
     ChatMessage,
@@ -25,7 +25,7 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
-    content_of_result,
+    shown_of_result,
 )
 from sidestream.messages.references import Replays
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
@@ -37,6 +37,8 @@ from sidestream.providers.shared.histories import HistoryWriter, UnsentParts, in
 
 _OF_HOSTED = ("toolCall", "toolResponse")
 
+DELIVERED = "[A file that was delivered to the user]"
+"""Text in place of a file that code has made."""
 Replayed = tuple[list[tuple[str | None, JsonObject]], list[MessagePart]]
 """Parts to send, each with its call id if it is a call, and the message parts that they do not cover."""
 
@@ -80,7 +82,7 @@ class PartLayout(Struct, frozen=True):
             return rest.link(entry["link"], part)
         if not self.same_model and any(key in part for key in _OF_HOSTED):
             return None  # only the model that wrote them can read them
-        return part
+        return _without_file(part)
 
     def _text(self, entry: JsonObject, rest: "_LayoutParts") -> JsonObject | None:
         text = rest.text(entry["text_id"])
@@ -98,6 +100,15 @@ class PartLayout(Struct, frozen=True):
         if "thoughtSignature" in entry:
             flags["thoughtSignature"] = entry["thoughtSignature"]
         return {"text": text[start:end], **flags} if start < end or "thoughtSignature" in entry else None
+
+
+def _without_file(part: JsonObject) -> JsonObject:
+    """Return a result of code without the file that it printed as a `data:` URL, which was delivered to the user."""
+    ran = as_object(part.get("codeExecutionResult"))
+    output = ran.get("output")
+    if not isinstance(output, str) or not output.lstrip().startswith("data:") or "thoughtSignature" in part:
+        return part
+    return {**part, "codeExecutionResult": {**ran, "output": DELIVERED}}
 
 
 class _LayoutParts(UnsentParts):
@@ -124,6 +135,8 @@ class _LayoutParts(UnsentParts):
         return {**part, "functionCall": call}
 
     def file(self, digest: Any, part: JsonObject) -> JsonObject | None:
+        if "thoughtSignature" not in part and self.is_made(digest):
+            return None
         found = self.take_file(digest)
         if found is None:
             return None
@@ -228,7 +241,7 @@ def response_of(result: ToolResultPart | None) -> JsonObject:
     if result is None:
         return {"response": {"error": NOT_EXECUTED}}
     acknowledged = {ACKNOWLEDGEMENT: "true"} if result.acknowledged else {}
-    shown = [_shown(part) for part in content_of_result(result.result)]
+    shown = [_shown(part) for part in shown_of_result(result.result)]
     if not shown:
         return {"response": {"error" if result.is_error else "output": result.result, **acknowledged}}
     text = "\n".join(entry["text"] for entry in shown if "text" in entry)

@@ -78,7 +78,8 @@ def _web_fetch(tool: WebFetch) -> GoogleServerSideTool:
 
 
 def _code(tool: CodeInterpreter) -> GoogleServerSideTool:
-    refuse_others(tool, WHO, reuse_container="each request runs in a new sandbox; see google:interactions/MODEL")
+    new = () if tool.reuse_container else ("reuse_container",)
+    refuse_others(tool, WHO, *new, reuse_container="each request runs in a new sandbox; see google:interactions/MODEL")
     return GoogleServerSideTool.CODE_EXECUTION
 
 

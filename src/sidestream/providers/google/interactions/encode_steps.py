@@ -23,12 +23,12 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
-    content_of_result,
+    shown_of_result,
 )
 from sidestream.messages.references import Replays
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
 from sidestream.providers.google.context import some_text
-from sidestream.providers.google.encode.contents import content_of, input_of
+from sidestream.providers.google.encode.contents import DELIVERED, content_of, input_of
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.shared.attachments import as_base64
 from sidestream.providers.shared.histories import HistoryWriter, UnsentParts
@@ -143,7 +143,7 @@ def _given_ids(message: ChatMessage) -> dict[str, str]:
 def _result(result: ToolResultPart) -> Any:
     """Return a tool result as text, an object, or the content that the tool shows."""
     value, acknowledged = result.result, {ACKNOWLEDGEMENT: True} if result.acknowledged else {}
-    content = [_shown(part) for part in content_of_result(value)]
+    content = [_shown(part) for part in shown_of_result(value)]
     if content:
         note = {"type": "text", "text": jsontext.dumps(acknowledged).decode()}
         return [note, *content] if acknowledged else content
@@ -165,6 +165,8 @@ def _filled(step: JsonObject, rest: UnsentParts) -> JsonObject | None:
     if kind == "thought":
         summary = [entry for entry in (_content(entry, rest) for entry in objects(step.get("summary"))) if entry]
         return {**step, "summary": summary} if summary else {key: step[key] for key in step if key != "summary"}
+    if kind == "code_execution_result" and "signature" not in step:
+        return _without_files(step)
     if kind != "function_call":
         return step
     call = rest.take(step.get("call_id"), ToolCallPart)
@@ -174,11 +176,21 @@ def _filled(step: JsonObject, rest: UnsentParts) -> JsonObject | None:
     return {**kept, "id": some_text(step, "id") or call.id, "name": call.name, "arguments": input_of(call)}
 
 
+def _without_files(step: JsonObject) -> JsonObject:
+    """Return a result of code without its files, which were delivered to the user."""
+    result = step.get("result")
+    if not is_array(result):
+        return step
+    shown = [{"type": "text", "text": DELIVERED} if is_object(entry) and "data" in entry else entry for entry in result]
+    return {**step, "result": shown}
+
+
 def _content(entry: JsonObject, rest: UnsentParts) -> JsonObject | None:
     text = rest.take(entry.get("text_id"), TextPart, ThinkingPart)
     if text is not None:
         return {"type": "text", "text": text.text}
-    file = rest.take_file(entry["file"]) if "file" in entry else None
+    is_sent = "file" in entry and not rest.is_made(entry["file"])
+    file = rest.take_file(entry["file"]) if is_sent else None
     if file is not None:
         kept = {key: value for key, value in entry.items() if key != "file"}
         return {**kept, "data": as_base64(file)}

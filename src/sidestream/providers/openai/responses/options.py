@@ -220,3 +220,5 @@ class ResponsesContext(decoding.DecodeContext, frozen=True, kw_only=True):
 
     store: bool = True
     hosted_shell: bool | None = None
+    files_note: Mapping[str, Any] = {}
+    """Files of the container, for the session of the answer."""

@@ -18,7 +18,7 @@ from sidestream.providers.openai.files import OpenAIModel
 from sidestream.providers.openai.responses.encode.request import DISPLAY_NAME, encode_request
 from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.openai.responses.options import SETTINGS, OpenAIResponsesOptions, ResponsesContext
-from sidestream.providers.shared.continuation import CONTAINER_REFUSED, SESSION_REFUSED
+from sidestream.providers.shared.continuation import CONTAINER_REFUSED, SESSION_REFUSED, UPLOADS_REFUSED
 from sidestream.providers.shared.endpoints import BYTES, as_segment, from_environment, open_endpoint
 from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
@@ -48,6 +48,9 @@ REFUSALS = (
         ),
         CONTAINER_REFUSED,
     ),
+    protocol.Refusal(
+        re.compile(r"\bfile\b.*\b(expired|not found|does not exist)", re.IGNORECASE | re.DOTALL), UPLOADS_REFUSED
+    ),
 )
 """Refusals, matched against the error's code and message. The first match is used."""
 
@@ -64,6 +67,7 @@ class ResponsesModel(OpenAIModel):
     portable_settings = frozenset(SETTINGS)
     hosted_tools = frozenset(SERVER_SIDE_TOOLS)
     compacts_history = True
+    fills_containers = True
     price_list: str | None = billing.PRICE_LIST
 
     @property

@@ -22,7 +22,7 @@ from sidestream.messages.message import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    content_of_result,
+    shown_of_result,
 )
 from sidestream.providers.openai.account import FILE_SCHEME
 from sidestream.providers.openai.chat.context import MAX_CALL_ID
@@ -187,7 +187,7 @@ class _CompletionsWriter(HistoryWriter):
             return NOT_EXECUTED
         if isinstance(result.result, str):
             return result.result
-        shown = content_of_result(result.result)
+        shown = shown_of_result(result.result)
         if not shown:
             return jsontext.dumps(result.result).decode()
         texts = [part.text for part in shown if isinstance(part, TextPart)]

@@ -76,7 +76,7 @@ def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
     """Build the message's private metadata, to continue from it on the server or by resending its items."""
     layout = [_layout(s, item) for item in s.finished]
     items = {} if all(map(_is_plain, layout)) else {"items": layout}
-    origin = {"model": s.context.model or response.get("model"), "base_url": s.context.base_url}
+    origin = {"model": s.context.model or response.get("model"), "base_url": s.context.base_url, **s.context.files_note}
     if not s.context.store:
         container = next((item["container_id"] for item in reversed(layout) if item.get("container_id")), None)
         return {REPLAY_KEY: {**origin, **without_none({"container_id": container}), **items}}

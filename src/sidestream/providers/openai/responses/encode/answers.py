@@ -19,7 +19,7 @@ _URLS = ("data:image/", "https://", "http://")
 
 def screenshot_of(result: message.ToolResultPart) -> JsonObject | None:
     """Locate the screenshot of a result, as the last image of its content, a URL or a file id. None if it has none."""
-    images = [url for part in message.content_of_result(result.result) if (url := _image_url(part)) is not None]
+    images = [url for part in message.shown_of_result(result.result) if (url := _image_url(part)) is not None]
     if images:
         return {"image_url": images[-1]}
     value = result.result
@@ -32,7 +32,7 @@ def screenshot_of(result: message.ToolResultPart) -> JsonObject | None:
 
 def remark_of(call_id: str, result: message.ToolResultPart) -> str | None:
     """Return the text of a result with or instead of a screenshot, or None if there is none."""
-    shown = message.content_of_result(result.result)
+    shown = message.shown_of_result(result.result)
     if result.is_error or screenshot_of(result) is None:
         text = _text_of(shown) if shown else _words(result.result)
         what = "failed" if result.is_error else "gave no screenshot"
@@ -156,7 +156,7 @@ def output_text(result: Given) -> str:
         return message.NOT_EXECUTED
     if isinstance(result.result, str):
         return result.result
-    if shown := message.content_of_result(result.result):
+    if shown := message.shown_of_result(result.result):
         return "\n".join(part.text if isinstance(part, message.TextPart) else _named(part) for part in shown)
     return jsontext.dumps(result.result).decode()
 
@@ -177,7 +177,7 @@ def _content(part: message.Content) -> JsonObject:
 
 def _text_output(kind: str) -> Callable[[JsonObject, Given], JsonObject]:
     def encode(call: JsonObject, result: Given) -> JsonObject:
-        shown = message.content_of_result(result.result) if isinstance(result, message.ToolResultPart) else ()
+        shown = message.shown_of_result(result.result) if isinstance(result, message.ToolResultPart) else ()
         return _reply(kind, call, output=[_content(part) for part in shown] if shown else output_text(result))
 
     return encode

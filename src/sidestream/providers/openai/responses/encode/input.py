@@ -21,6 +21,7 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    file_note,
     only_text,
 )
 from sidestream.messages.references import Replays
@@ -148,6 +149,8 @@ class _InputEncoder:
                 self._text(part.text)
             case ThinkingPart():
                 pass
+            case DataPart() if part.to == "container":
+                return {"type": "input_text", "text": file_note(part)}
             case DataPart() | LinkPart():
                 return content_of(part, self._target.image_detail)
             case ToolCallPart():

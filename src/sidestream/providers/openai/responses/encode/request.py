@@ -1,14 +1,15 @@
 """Encodes the body of `POST /responses` and of `response.steer`. Pure."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object, objects, without_none
-from sidestream.messages.message import ApprovalPart, ChatMessage, ToolResultPart
+from sidestream.messages.message import ApprovalPart, ChatMessage, DataPart, ToolResultPart, file_note
 from sidestream.messages.references import Replays
 from sidestream.messages.sessions import find_anchor
 from sidestream.output.json_schema import allows_strict
@@ -28,6 +29,7 @@ from sidestream.providers.openai.responses.options import (
 )
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 from sidestream.providers.shared import encoding
+from sidestream.providers.shared.container_files import ContainerFiles
 from sidestream.providers.shared.continuation import SessionStart, find_session, mismatch, replay_notices, start_after
 from sidestream.providers.shared.hosting import require_hosted, without_repeats
 from sidestream.providers.shared.settings_mapping import with_settings
@@ -199,6 +201,10 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding
         has_containers="container" not in request.without,
     )
     items, warnings = encode_input(request.messages[start.index :], start.pending, target)
+    files = ContainerFiles(request, keys, base_url) if any(map(_has_container, server_side)) else None
+    if files is not None:
+        is_first = start.previous_id is None and start.index == 0
+        server_side = [_with_files(tool, container, files, items, is_first=is_first) for tool in server_side]
     tools = encode_tools(request, options, server_side, container)
     warnings += [*tools.warnings, *left_out]
 
@@ -217,13 +223,40 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding
     return encoding.EncodedRequest(
         body=body,
         headers=request_headers(options.organization, options.project, options.extra_headers),
-        context=_context(request, options, server_side, model, base_url),
+        context=_context(request, options, server_side, model, base_url, files),
         first=start.index,
         warnings=tuple(warnings),
         notices=replay_notices(start.reason, replays),
         needs=tuple(replays.needed),
+        uploads=() if files is None else tuple(files.missing),
         in_background=body.get("background") is True,
     )
+
+
+_MAX_FILES = 50
+"""Maximum files of a new container, as the API has it."""
+
+
+def _has_container(tool: ServerSideTool) -> TypeGuard[CodeInterpreter | Shell]:
+    return isinstance(tool, CodeInterpreter) or (isinstance(tool, Shell) and not tool.local)
+
+
+def _with_files(
+    tool: ServerSideTool, last: str | None, files: ContainerFiles, items: list[JsonObject], *, is_first: bool
+) -> ServerSideTool:
+    """Return the tool with the files for its container. Append to the items what the model must know about them."""
+    if not _has_container(tool):
+        return tool
+    given = [part for part in getattr(tool, "files", ()) if isinstance(part, DataPart)]
+    if given and is_first:
+        items.insert(0, {"role": "developer", "content": "\n".join(map(file_note, given))})
+    if (text := files.restored(given)) is not None:
+        items.append({"role": "developer", "content": text})
+    elif (container := container_of(tool, last)) is not None:
+        files.place(container, given)
+        return tool
+    found = files.ids(given)
+    return replace(tool, container_id=None, file_ids=(*tool.file_ids, *found)[-_MAX_FILES:]) if found else tool
 
 
 def _reuses_container(server_side: list[ServerSideTool]) -> bool:
@@ -231,7 +264,12 @@ def _reuses_container(server_side: list[ServerSideTool]) -> bool:
 
 
 def _context(
-    request: ModelRequest, options: OpenAIResponsesOptions, server_side: list[ServerSideTool], model: str, base_url: str
+    request: ModelRequest,
+    options: OpenAIResponsesOptions,
+    server_side: list[ServerSideTool],
+    model: str,
+    base_url: str,
+    files: ContainerFiles | None,
 ) -> ResponsesContext:
     shell = next((tool for tool in server_side if isinstance(tool, Shell)), None)
     return ResponsesContext(
@@ -240,6 +278,7 @@ def _context(
         base_url=base_url,
         messages=request.messages,
         hosted_shell=None if shell is None else not shell.local,
+        files_note={} if files is None else files.note(),
     )
 
 
