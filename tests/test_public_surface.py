@@ -18,16 +18,16 @@ PUBLIC = {
         AccessPrograms Advisor Agent AnthropicFunctionOptions AnthropicOptions AnthropicServerSideTool
         AnthropicThinking AnthropicTool ApplyPatch ApprovalError ApprovalPart AudioOutput AuthenticationError
         BlobError Browser Capabilities caps_of Chat ChatMessage ChatPromptCache ChatResult Citations CitedSource
-        CitedText ClearThinking ClearToolUses CodeInterpreter Combination Compact Compaction Comparison
+        CitedText ClearThinking ClearToolUses CodeInterpreter CodeInterpreterResult Combination Compact Compaction Comparison
         ComputerUse ConfigurationError ConflictError ConnectError Context ContextManagement ContextOverflowError
         Conversation cosine_similarity Custom CustomTool DataPart Decision DocumentError DomainSecret EmbeddingsResult Error
-        ExternalTool FetchError File FileSearch find_provider Finish FinishReason GoogleAllowedDomain GoogleBearerCredential
+        ExternalTool FetchError File FileSearch FileSearchResult find_provider Finish FinishReason FoundHit GoogleAllowedDomain GoogleBearerCredential
         GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment GoogleEnvironmentSource GoogleFileSearch
         GoogleFunctionOptions GoogleImageOutput GoogleInteractionsOptions GoogleMaps GoogleOAuthCredential
         GoogleOptions GoogleSafetySetting GoogleSearch GoogleServerSideTool GoogleThinking
-        GoogleVariableCredential GrammarError Grant HttpTransport HybridSearch ImageContext ImageGeneration
+        GoogleVariableCredential GrammarError Grant HttpTransport HybridSearch ImageContext ImageGeneration ImageGenerationResult
         InlineSkill InputUsage Limiter LimitError Limits Link LinkPart load_mcp_config LocalShell LocalSkill
-        Location MCPApproval MCPConfig MCPServer MediaResult Memory MessagePart messages_from_json
+        Location MCPApproval MCPConfig MCPResult MCPServer MediaResult Memory MessagePart messages_from_json
         messages_to_json MissingExtraError MissingKeyError ModelSettings Moderation Network NewerSchemaError
         NoOutputError NotHostedError open_index open_store OpenAIChatOptions OpenAIEmbeddingOptions OpenAIFunctionOptions
         OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError OutputInvalidError OutputType
@@ -35,13 +35,13 @@ PUBLIC = {
         ProgrammaticToolCalling PromptCache PromptTemplate ProtocolError ProviderError Question RateLimitedError
         Raw Reasoning ReasoningDelta ReasoningEnd ReasoningStart Recording RecordingTransport register_provider
         RemoteMCP repair_history ReplayTransport ResponseMetadata Run RunContext RunError RunState
-        SearchError ServerSideTool Shell SidestreamError SignInError Skill SkillReference Source sse SSE_HEADERS Steer
+        SearchError ServerSideTool Shell ShellResult SidestreamError SignInError Skill SkillReference Source sse SSE_HEADERS Steer
         SteerError StepFinish StepStart Store StoredFile StoreError StreamPart StreamStart StreamTimeoutError
         StreamTruncatedError strip_metadata Svg SyncRun TaskBudget TextDelta TextEditor TextEnd TextPart
         TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError
         ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolNamespace ToolPart ToolResult
-        ToolResultPart ToolRun ToolSearch ToolServerError ToolStage ToolText TURN_STATUSES TurnStatus
-        UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch WebSocketTransport
+        ToolResultPart ToolRun ToolSearch ToolSearchResult ToolServerError ToolStage ToolText TURN_STATUSES TurnStatus TypedResult
+        UnknownProviderError UnsupportedError Usage validate_history WebFetch WebFetchResult WebSearch WebSearchResult WebSocketTransport
     """,
     "sidestream.actions": """
         apply_diff BrowserAction BrowserCall BrowserCloseTab BrowserCoordinate BrowserDoubleClick

@@ -69,6 +69,10 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "run.system": "RunContext",
         "results.tool_runs": "ToolRun ToolStage",
         "results.tool_text": "ToolText",
+        "results.typed_results": (
+            "CodeInterpreterResult FileSearchResult ImageGenerationResult MCPResult FoundHit ShellResult "
+            "ToolSearchResult TypedResult WebFetchResult WebSearchResult"
+        ),
         "store.log.conversation": "Conversation",
         "store.opening": "open_store",
         "store.protocol": "Store",

@@ -155,6 +155,18 @@ from sidestream.results.content import Link as Link
 from sidestream.results.results import ChatResult as ChatResult
 from sidestream.results.tool_runs import ToolRun as ToolRun, ToolStage as ToolStage
 from sidestream.results.tool_text import ToolText as ToolText
+from sidestream.results.typed_results import (
+    CodeInterpreterResult as CodeInterpreterResult,
+    FileSearchResult as FileSearchResult,
+    FoundHit as FoundHit,
+    ImageGenerationResult as ImageGenerationResult,
+    MCPResult as MCPResult,
+    ShellResult as ShellResult,
+    ToolSearchResult as ToolSearchResult,
+    TypedResult as TypedResult,
+    WebFetchResult as WebFetchResult,
+    WebSearchResult as WebSearchResult,
+)
 from sidestream.run.blocking import SyncRun as SyncRun
 from sidestream.run.context import Context as Context
 from sidestream.run.run import Run as Run

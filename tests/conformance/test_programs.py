@@ -16,6 +16,7 @@ from docs.test_programs import Block, blocks, run_program
 from requirements import requirement
 from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript
 from support.places import ROOT
+from support.sandboxes import needs
 
 README = next(iter(blocks("README.md", (ROOT / "README.md").read_text("utf-8"))))
 QUERY = "python"
@@ -34,6 +35,17 @@ SCRIPTS: dict[str, list[Any]] = {
         .text(ANSWER)
     ],
     "local": [ChatScript().tool_call("web_search", {"query": QUERY}), ChatScript().text(ANSWER)],
+}
+
+FIRST_TOOL = next(iter(blocks("first-tool.md", (ROOT / "docs/start/first-tool.md").read_text("utf-8"))))
+CODE = ["import math\n", "print(math.factorial(20))"]
+NUMBER = "2432902008176640000\n"
+FACT = "20! is 2,432,902,008,176,640,000."
+CODE_SCRIPTS: dict[str, list[Any]] = {
+    "openai-responses": [ResponsesScript().code_interpreter(CODE, logs=NUMBER).text(FACT)],
+    "anthropic": [MessagesScript().code_execution("".join(CODE), stdout=NUMBER).text(FACT)],
+    "google": [GeminiScript().code("".join(CODE), NUMBER).text(FACT)],
+    "local": [ChatScript().tool_call("code_interpreter", {"code": "".join(CODE)}), ChatScript().text(FACT)],
 }
 
 ENGINE = """
@@ -80,6 +92,17 @@ def test_readme_program_prints_same_stages(provider: str, tmp_path: Path):
         done = run_program(on(provider, README), tmp_path, **variables)
     assert done.returncode == 0, done.stderr
     assert done.stdout == PRINTED
+
+
+@requirement("R121")
+@pytest.mark.parametrize("provider", CODE_SCRIPTS)
+def test_first_tool_program_prints_same(provider: str, tmp_path: Path):
+    if provider == "local":
+        needs("bubblewrap")
+    with environment(CODE_SCRIPTS[provider], tmp_path) as variables:
+        done = run_program(on(provider, FIRST_TOOL), tmp_path, **variables)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip() == (FIRST_TOOL.output or "").rstrip()
 
 
 def test_readme_program_prints_stages_of_grounding_with_it(tmp_path: Path):

@@ -115,10 +115,10 @@ def _call_of(part: StreamPart) -> str | None:
 
 def _is_input(part: StreamPart) -> bool:
     """True for parts that say that the input is complete."""
-    is_code = isinstance(part, ToolEvent) and part.provider_stage == "done" and "item" not in part.event
-    return isinstance(part, ToolInputStart | ToolInputEnd | ToolCall) or (
-        is_code and "output_content" not in part.event["type"]
-    )
+    if isinstance(part, ToolEvent):
+        is_code = part.provider_stage == "done" and "item" not in part.event
+        return is_code and "output_content" not in part.event["type"]
+    return isinstance(part, ToolInputStart | ToolInputEnd | ToolCall)
 
 
 def _words(part: StreamPart) -> str | None:

@@ -12,7 +12,7 @@ ANY_FIELD = ("code", "command", "diff")
 """Fields that may hold code if the tool is unknown."""
 
 CODE_FIELDS: dict[str, tuple[str, ...]] = {
-    "code_interpreter": ("code", "command", "file_text", "new_str"),
+    "code_interpreter": ("code",),
     "code_execution": ("code",),
     "bash_code_execution": ("command",),
     "text_editor_code_execution": ("file_text", "new_str"),
@@ -40,6 +40,11 @@ _COMPLETE = re.compile(
     rf"|\\u(?![dD][89abAB]){_HEX}{{4}})*"
 )
 """Matches the longest prefix of a JSON string's content that can be decoded on its own."""
+
+
+def code_fields(call: ToolCall) -> tuple[str, ...]:
+    """Return the input fields of a call that hold code. Several tools of a provider may be one portable tool."""
+    return CODE_FIELDS.get(call.provider_tool or "") or CODE_FIELDS.get(call.tool, ())
 
 
 def code_in(input: Any, names: tuple[str, ...]) -> str | None:
@@ -150,7 +155,7 @@ class CodeFold:
         # The final id of a call may differ from the one its input streamed under.
         streamed = call.id if call.id in self._extractors else self._ended or ""
         extractor = self._extractors.pop(streamed, CodeExtractor())
-        code = code_in(call.input, CODE_FIELDS[call.tool])
+        code = code_in(call.input, code_fields(call))
         return self._joined(streamed or call.id, extractor.remainder(code)) if code else ""
 
     def _joined(self, call: str, code: str) -> str:

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.results import tool_facts
-from sidestream.results.tool_code import CODE_FIELDS, CodeFold, code_in
+from sidestream.results.tool_code import CodeFold, code_fields, code_in, output_text
 from sidestream.results.tool_text import ToolText, logs_in
+from sidestream.results.typed_results import RUNS_CODE, SEARCHES, TYPES, FoundHit, TypedResult, hits_in
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -105,6 +106,12 @@ class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
     grant: str | None = None
     """Id of the remembered approval that allowed the call, where the policy would have asked."""
     exit_code: int | None = None
+    logs: str = ""
+    """What code or commands printed."""
+    results: tuple[FoundHit, ...] = ()
+    """Pages, passages or tools found."""
+    result: Any = None
+    """Provider's own JSON of the result, or what a function returned."""
     error: str | None = None
     is_over: bool = False
     """Whether nothing more follows except downloaded files. Only the last chunk with the record has it set."""
@@ -113,6 +120,12 @@ class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
     def has_ended(self) -> bool:
         """Whether the status is final. Files in the result may follow."""
         return self.status in _ENDED
+
+    @property
+    def typed(self) -> TypedResult:
+        """The result in the class of its tool, such as `WebSearchResult`, with the same fields for every provider."""
+        kind = TYPES.get(self.tool, TypedResult)
+        return kind(**{name: getattr(self, name) for name in kind.__struct_fields__})
 
     @property
     def seconds(self) -> float | None:
@@ -255,7 +268,7 @@ class ToolRunFold:
             provider_executed=part.provider_executed,
             input=part.input if part.input_error is None else part.input_text,
             queries=tool_facts.queries_in(part.input) or run.queries,
-            code=code_in(part.input, CODE_FIELDS.get(part.tool, ())),
+            code=code_in(part.input, code_fields(part)),
             server=(tool_facts.server_in(part.provider_metadata) if part.provider_metadata else None) or run.server,
             error=part.input_error,
         )
@@ -279,6 +292,7 @@ class ToolRunFold:
             queries=run.queries or tool_facts.queries_in(part.event),
             result_count=run.result_count if count is None else count,
             snippet=run.snippet or _found(part),
+            results=run.results or (hits_in(part.event) if part.tool in SEARCHES else ()),
             server=run.server or tool_facts.server_in(part.event),
         )
 
@@ -313,6 +327,9 @@ class ToolRunFold:
             # A local function's own result may have such a field.
             server=(tool_facts.server_in(part.result) if part.provider_executed else None) or run.server,
             exit_code=tool_facts.exit_code_in(part.result),
+            logs=output_text(part.result) if part.tool in RUNS_CODE else "",
+            results=(hits_in(part.result) if part.tool in SEARCHES else ()) or run.results,
+            result=part.result,
             error=tool_facts.error_in(part.result) if part.is_error else None,
             # Files of local tools come before the result.
             is_over=not part.provider_executed,

@@ -11,7 +11,7 @@ from sidestream.cli.display import formatting
 from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.cli.display.screen import Screen, one_line
 from sidestream.results.citations import Citations, source_key
-from sidestream.results.tool_code import CODE_FIELDS, CodeExtractor, code_in
+from sidestream.results.tool_code import CodeExtractor, code_fields, code_in
 from sidestream.results.tool_labels import WRITING_CODE, is_code, language_of
 from sidestream.results.tool_runs import ToolRun, ToolRunFold
 from sidestream.stream import parts
@@ -217,7 +217,7 @@ class ProgressView:
             # A call may get its final id after its input has streamed under another.
             streamed = next((id for id in (part.id, run.id) if id in self._extractors), part.id)
             extractor = self._extractors.pop(streamed, CodeExtractor())
-            code = code_in(part.input, CODE_FIELDS.get(part.tool, ())) if is_code(run) else None
+            code = code_in(part.input, code_fields(part)) if is_code(run) else None
             self._show_code(streamed, extractor.remainder(code) if code else "", run)
             self._screen.end_code()
             self._end(run)

@@ -9,7 +9,7 @@ from sidestream.files import media_types
 from sidestream.jsontext import Json, JsonObject, as_list, as_object
 from sidestream.protocols.responses.object import Dialect
 from sidestream.results import tool_facts
-from sidestream.results.tool_code import CODE_FIELDS, code_in
+from sidestream.results.tool_code import code_fields, code_in
 from sidestream.stream.parts import File, Source, ToolApprovalRequest, ToolCall, ToolResult
 
 _RESPONSE: Final = "resp_"
@@ -197,7 +197,7 @@ def approval_item(part: ToolApprovalRequest) -> JsonObject:
 
 def code_of(call: ToolCall) -> str:
     """Return the code that a call runs, or an empty string."""
-    return code_in(call.input, CODE_FIELDS.get(call.tool, ("code",))) or ""
+    return code_in(call.input, code_fields(call) or ("code",)) or ""
 
 
 def annotation_of(source: Source) -> JsonObject | None:
