@@ -17,10 +17,11 @@ from sidestream.providers.protocol import (
     HostsAlone,
     HostsTools,
     ModelRequest,
+    RetrievesFirst,
 )
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.configs import config_fields
-from sidestream.tools.server_side import CodeInterpreter, MCPApproval, RemoteMCP, ServerSideTool
+from sidestream.tools.server_side import CodeInterpreter, FileSearch, MCPApproval, RemoteMCP, ServerSideTool
 from sidestream.tools.tool import ExternalTool, Tool, as_tools
 from sidestream.tools.toolset import Toolset
 
@@ -144,6 +145,9 @@ class LocalToolsets:
                 else:
                     local.append(self._fallback(tool, refusal))
                     warnings.append(f"the MCP server {tool.label!r} is called from this machine: {refusal}")
+        wants_first = any(isinstance(tool, FileSearch) and tool.retrieve == "first" for tool in tools)
+        if wants_first and not (isinstance(model, RetrievesFirst) and model.retrieves_first):
+            warnings.append(f'FileSearch(retrieve="first") has no effect: {model.name} decides when it searches')
         self._separate(model, own, Placed(hosted, local, warnings, answered))
         policies: dict[str, Policy] = {server.label: _policy_of(server, policy) for server in servers}
         sets = tuple(dict.fromkeys(local))

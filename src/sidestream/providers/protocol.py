@@ -241,6 +241,16 @@ class FillsContainers(Protocol):
 
 
 @runtime_checkable
+class RetrievesFirst(Protocol):
+    """A model whose provider can search the user's files before it asks the model."""
+
+    @property
+    def retrieves_first(self) -> bool:
+        """Whether it does so if a search has `retrieve="first"`."""
+        ...
+
+
+@runtime_checkable
 class ConfiguresServers(Protocol):
     """Options that can enable remote MCP servers."""
 

@@ -16,6 +16,7 @@ from sidestream.text.redaction import redact, register_credentials, register_url
 from sidestream.tools.configs import Combination, Comparison, Config, HybridSearch, config_fields
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption
+from sidestream.tools.spec import Retrieve
 
 Callers = Sequence[Literal["direct", "programmatic"]]
 """Callers that a tool accepts: the model itself, or a program that it wrote. Empty means the provider's default."""
@@ -252,8 +253,8 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
 
     key = "file_search"
     needs = 'stores, e.g. FileSearch(stores=["vs_…"])'
-    here_only = frozenset({"embeddings"})
-    unsent = frozenset({"execution", "embeddings"})
+    here_only = frozenset({"embeddings", "retrieve"})
+    unsent = frozenset({"execution", "embeddings", "retrieve"})
 
     stores: Annotated[Sequence[str], Meta(min_length=1, description="a list of at least one store's id")]
     max_results: Annotated[int, Meta(ge=1, le=50)] | None = None
@@ -263,6 +264,9 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
     filters: Comparison | Combination | None = None
     embeddings: str | None = None
     """Embedding model of a local search. None means the embedded one."""
+    retrieve: Retrieve = "auto"
+    """When a local search takes place: `called` by the model, or `first`, before the model is asked. `auto` means
+    `first` for a small local model with no other tool."""
 
     @property
     def is_local(self) -> bool:

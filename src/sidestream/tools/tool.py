@@ -22,6 +22,7 @@ from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import InterruptionPolicy, check_interruption
 from sidestream.tools.outcome import ToolError, ToolOutcome
 from sidestream.tools.signature import implementation, origin_of, read_function
+from sidestream.tools.spec import Retrieve
 from sidestream.tools.stages import StagesOf
 
 __all__ = ["InvalidArgumentsError", "Tool", "ToolContext", "ToolError", "ToolOutcome", "as_tools", "tool"]
@@ -65,6 +66,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     has_passages: bool = False
     """Whether its results hold passages that an answer may cite. Set for local searches and fetches, never for
     functions or MCP tools."""
+    retrieve: Retrieve | None = None
+    """When a search of the user's files takes place. None for every other tool."""
     defer_loading: bool = False
     """Whether the model, with `ToolSearch()`, sees it only after finding it."""
     stages: StagesOf | None = None

@@ -125,7 +125,7 @@ class ToolBox:
 
 
 def _spec(tool: Tool, *, defers: bool = False) -> ToolSpec:
-    return ToolSpec(tool.name, tool.description, tool.parameters, tool.strict, defers)
+    return ToolSpec(tool.name, tool.description, tool.parameters, tool.strict, defers, tool.retrieve)
 
 
 def found_tools(messages: Iterable[ChatMessage]) -> set[str]:

@@ -36,6 +36,7 @@ def toolset(config: CodeInterpreter, services: Services) -> Toolset:
         name=config.key,
         key=config.key,
         is_open_world=is_open_world,
+        on_interruption=interpreter.machine.on_interruption,
         timeout_s=limits.cell_s + limits.start_s + _GRACE_S,
     )
     if tells:

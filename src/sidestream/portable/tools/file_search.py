@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.errors import SidestreamError, UnsupportedError
 from sidestream.jsontext import without_none
@@ -37,7 +38,7 @@ def toolset(config: FileSearch, services: Services) -> Toolset:
             )
     search = _FileSearch(config, services)
     tool = Tool.from_function(search.run, name=config.key, key=config.key, reads_outside=True, on_interruption="retry")
-    return Functions(config.key, [tool], search.aclose)
+    return Functions(config.key, [replace(tool, retrieve=config.retrieve)], search.aclose)
 
 
 class _Store(Struct, frozen=True):

@@ -24,12 +24,15 @@ from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store.ids import ConversationId
 from sidestream.store.wrapped import identity_of
 from sidestream.stream.parts import Custom, File, ToolEvent
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, Shell
 from sidestream.tools.tool import ToolContext, ToolError
 
 _MEMORY: dict[str, int] = {"1g": 1024 * MIB, "4g": 4096 * MIB, "16g": 16384 * MIB, "64g": 65536 * MIB}
 _MAX_NAMES = 20
 """Maximum names of restored files in a note."""
+_ENDING = frozenset({"auto", "bubblewrap", "runsc", "monty"})
+"""Sandboxes without a network, whose containers do not outlive an interrupted call."""
 RunsCode = CodeInterpreter | Shell | ProgrammaticToolCalling
 
 
@@ -50,6 +53,7 @@ class Machine:
 
     def __init__(self, config: RunsCode, *, workspace: str | None = None) -> None:
         self._config = config
+        self._workspace = workspace
         if config.sandbox != "auto":
             sandbox_named(config.sandbox)  # raises if it is unknown
         self.limits = _limits(config)
@@ -57,6 +61,16 @@ class Machine:
         allow_root = getattr(config, "allow_root", False)
         spec = ContainerSpec(limits=self.limits, packages=packages, workspace=workspace, allow_root=allow_root)
         self.containers = Containers(config.sandbox, spec, kind=config.key)
+
+    @property
+    def on_interruption(self) -> InterruptionPolicy:
+        """Policy for an interrupted call.
+
+        Our own sandboxes have no network, and a container ends with the call or the process that is interrupted in it,
+        so nothing outside has changed and the call can run again. A container elsewhere may live on.
+        """
+        is_gone = self._config.sandbox in _ENDING and self._workspace is None
+        return "retry" if is_gone else "ask"
 
     @asynccontextmanager
     async def place(self, context: ToolContext, *, is_private: bool = False) -> AsyncGenerator[Place]:

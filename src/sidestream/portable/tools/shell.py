@@ -35,7 +35,12 @@ def toolset(config: Shell, services: Services) -> Toolset:
     # Without a sandbox there is a network.
     is_open_world = config.sandbox == "none"
     tool = Tool.from_function(
-        shell.run, name=config.key, key=config.key, approval=approval, is_open_world=is_open_world
+        shell.run,
+        name=config.key,
+        key=config.key,
+        approval=approval,
+        is_open_world=is_open_world,
+        on_interruption=shell.machine.on_interruption,
     )
     return Functions(config.key, [tool], shell.machine.containers.aclose)
 

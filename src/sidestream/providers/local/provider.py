@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import functools
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError, ContextOverflowError, ProviderError, UnsupportedError
 from sidestream.jsontext import JsonObject, objects
 from sidestream.limits import Limits
-from sidestream.messages.message import ChatMessage, DataPart
+from sidestream.messages.message import ChatMessage, DataPart, MessagePart, ToolResultPart
 from sidestream.output.json_schema import nodes
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall
@@ -57,7 +58,10 @@ class LocalTransport:
 
         Raises ContextOverflowError if the conversation is longer than the context.
         """
-        if urlsplit(call.url).path.endswith("/embeddings"):
+        path = urlsplit(call.url).path
+        if path.endswith(_RETRIEVAL):
+            return _Response(_retrieval(call.body or b"{}"))
+        if path.endswith("/embeddings"):
             return _Response(await asyncio.to_thread(_embeddings, call.body or b"{}"))
         if self._source is None:
             self._source = await asyncio.to_thread(source_of, self._model)
@@ -116,6 +120,25 @@ def _embeddings(body: bytes) -> bytes:
     made = loaded(folder_of(EMBEDDINGS)).embed(texts)
     data = [{"index": index, "embedding": vector} for index, vector in enumerate(made.vectors)]
     return jsontext.dumps({"data": data, "usage": {"prompt_tokens": made.tokens, "total_tokens": made.tokens}})
+
+
+_RETRIEVAL = "/first-search"
+"""Path of a request that is answered with a search for the user's message, without the model."""
+
+
+def _retrieval(body: bytes) -> bytes:
+    """Return a response in which the model calls the search."""
+    search = jsontext.as_object(jsontext.loads(body))
+    arguments = jsontext.dumps({"queries": search["queries"]}).decode()
+    call = {
+        "id": f"call_{os.urandom(12).hex()}",
+        "type": "function",
+        "function": {"name": search["tool"], "arguments": arguments},
+    }
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    return jsontext.dumps({"object": "chat.completion", "choices": [choice], "usage": usage})
 
 
 def _info(package: ModelPackage) -> ModelInfo:
@@ -187,11 +210,32 @@ class LocalModel(CompletionsModel):
         adapted = _adapted(request, options) if self._is_small else self._as_served(request, options)
         encoded = super().encode(adapted)
         _refuse_files(encoded.call.body or b"{}")
+        if (search := self._first_search(adapted)) is not None:
+            # The transport answers with the call that the model should make.
+            url = encoded.call.url.removesuffix("/chat/completions") + _RETRIEVAL
+            encoded = replace(encoded, call=replace(encoded.call, url=url, body=jsontext.dumps(search)))
         return replace(
             encoded,
             warnings=(*encoded.warnings, *left_out),
             defers_output=request.output_schema is not None and adapted.output_schema is None,
         )
+
+    @property
+    def retrieves_first(self) -> bool:
+        """Whether the user's files can be searched before the model is asked."""
+        return True
+
+    def _first_search(self, request: ModelRequest) -> JsonObject | None:
+        """Return the search that precedes the first request of a turn, or None.
+
+        A small model seldom calls a search by itself, or calls it without a query.
+        """
+        question = request.messages[-1] if request.messages else None
+        if len(request.tools) != 1 or question is None or question.role != "user" or not question.text.strip():
+            return None
+        (tool,) = request.tools
+        is_first = tool.retrieve == "first" or (tool.retrieve == "auto" and self._is_small)
+        return {"tool": tool.name, "queries": [question.text.strip()]} if is_first else None
 
     @functools.cached_property
     def _source(self) -> ModelSource:
@@ -262,13 +306,27 @@ def _adapted(request: ModelRequest, options: OpenAIChatOptions) -> ModelRequest:
     return replace(
         request,
         system="\n\n".join(text for text in instructions if text) or None,
-        messages=_before_answer(request) if is_typing else request.messages,
+        messages=tuple(map(_with_passages, _before_answer(request) if is_typing else request.messages)),
         # The server always enforces schemas and has no strict mode.
         tools=tuple(replace(tool, parameters=bounded(tool.parameters), strict=False) for tool in tools),
         output_schema=schema and replace(schema, schema=bounded(schema.schema), strict=False),
         settings=ModelSettings(),  # already merged into the options
         options=replace(options, tool_choice=None, extra_body=extra | options.extra_body),
     )
+
+
+def _with_passages(message: ChatMessage) -> ChatMessage:
+    """Return a message with its search results as numbered text, which a small model reads better than JSON."""
+    return replace(message, parts=tuple(map(_as_passages, message.parts)))
+
+
+def _as_passages(part: MessagePart) -> MessagePart:
+    if not isinstance(part, ToolResultPart) or part.passages is None:
+        return part
+    entries = [entry for name in ("results", "sources") for entry in objects(jsontext.as_object(part.result).get(name))]
+    lines = [f"[{entry['cite']}] {entry.get('text') or entry.get('snippet')}" for entry in entries if "cite" in entry]
+    # The best passage comes last: a small model repeats what is nearest to its answer.
+    return replace(part, result="\n\n".join(reversed(lines))) if lines else part
 
 
 def _format_instruction(schema: JsonObject) -> str:
