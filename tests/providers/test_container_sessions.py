@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, CodeInterpreter, Custom, DataPart, Limits, ProviderError, Shell
+from sidestream import Agent, Chat, CodeInterpreter, Custom, DataPart, Limits, LinkPart, ProviderError, Shell
 from sidestream.providers import Settings, find_provider
 from sidestream.testing import (
     ChatScript,
@@ -215,3 +215,13 @@ async def test_failed_upload_fails_run() -> None:
         async with agent_of(HOSTS[0], fake) as agent:
             with pytest.raises(ProviderError, match="no space"):
                 await agent.send(["Count.", SALES])
+
+
+@requirement("R193")
+@pytest.mark.parametrize("host", HOSTS, ids=[host.model for host in HOSTS])
+async def test_missing_file_of_user_is_not_retried(host: Host) -> None:
+    gone = error_reply(404, "invalid_request_error", "File file-9 does not exist")
+    async with FakeProvider([gone]) as fake, agent_of(host, fake) as agent:
+        with pytest.raises(ProviderError):
+            await agent.send(["Count.", LinkPart("openai-file:file-9")])
+        assert len(fake.requests) == 1

@@ -52,7 +52,12 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     replays: LoadedReplays = {}
     """Log content that an earlier encoding of this request asked for (`Encoded.needs`)."""
     uploads: Mapping[str, str] = {}
-    """Ids of the files that an earlier encoding of this request asked to upload (`Encoded.uploads`), by their keys."""
+    """Ids of the files that an earlier encoding of this request asked to upload (`Encoded.uploads`), by their keys. An
+    empty id means that the upload failed."""
+
+
+UPLOADS = "uploads"
+"""Key in `ModelRequest.without` after the provider refused the id of an uploaded file, since files expire there."""
 
 
 class FileUpload(Struct, frozen=True):
@@ -61,6 +66,8 @@ class FileUpload(Struct, frozen=True):
     part: DataPart
     digest: str
     container_id: str | None = None
+    is_required: bool = True
+    """Whether the request fails without it. A file that a tool made in an earlier turn may be missing."""
 
     @property
     def key(self) -> str:
@@ -154,6 +161,8 @@ class Encoded(Struct, frozen=True, kw_only=True, gc=False):
     """Log references in this request's messages. Encode the request again with their content in `replays`."""
     uploads: tuple[FileUpload, ...] = ()
     """Files that the request's container needs. Encode the request again with their ids in `uploads`."""
+    names_uploads: bool = False
+    """Whether the request names uploaded files by their ids."""
     defers_output: bool = False
     """Whether the output schema was left out because the API does not accept it together with tools. After the tool
     calls, the conversation is sent again with `"tools"` in `without`, for the typed output."""

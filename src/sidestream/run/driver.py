@@ -16,7 +16,7 @@ from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steer_of
 from sidestream.output import OutputError
-from sidestream.providers.protocol import Decoder, Encoded
+from sidestream.providers.protocol import UPLOADS, Decoder, Encoded
 from sidestream.run.preparation import Interruption, Preparation, decoder_for
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
 from sidestream.run.run_record import RunRecord
@@ -366,6 +366,8 @@ class Driver:
                 self._put(turn.received(lost))
                 return
             recovery, part = settings.model.recover(error), part_of_error(error)
+            if recovery is not None and recovery.drop == UPLOADS and not encoded.names_uploads:
+                recovery = None  # The missing file is the user's own.
             if recovery is None and turn.may_fall_back(part):
                 await self._fall_back(part)
                 return

@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from sidestream.errors import LimitError, RunError, UnsupportedError
+from sidestream.errors import ConfigurationError, LimitError, RunError, UnsupportedError
 from sidestream.files import media_types
 from sidestream.limits import Limits
 from sidestream.providers import transfers
@@ -39,26 +39,37 @@ class FollowsUpload(Protocol):
 
 
 async def upload_files(uploads: Sequence[FileUpload], settings: RunSettings) -> tuple[dict[str, str], Custom]:
-    """Upload files for a container, within the limits. Returns their ids by key, and a notice for the stream."""
+    """Upload files for a container, within the limits. Returns their ids by key, and a notice for the stream.
+
+    Raises RunError if a required file cannot be uploaded. Another one then has an empty id.
+    """
     model = settings.model
     if not isinstance(model, transfers.TransfersFiles):
         raise UnsupportedError(f"{model.provider} does not store files")
+    uploads = list({upload.key: upload for upload in uploads}.values())
     gate = asyncio.Semaphore(settings.limits.max_parallel_downloads)
 
     async def send(upload: FileUpload) -> tuple[str, str]:
         async with gate:
-            transfer = model.upload(_described(upload, settings.limits))
-            return upload.key, (await carry_out(transfer, settings.transport, settings.limits)).id
+            try:
+                transfer = model.upload(_described(upload, settings.limits))
+                return upload.key, (await carry_out(transfer, settings.transport, settings.limits)).id
+            except (RunError, ConfigurationError):
+                if upload.is_required:
+                    raise
+                return upload.key, ""
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(send(upload)) for upload in {upload.key: upload for upload in uploads}.values()]
+            tasks = [group.create_task(send(upload)) for upload in uploads]
     except* RunError as errors:
         raise errors.exceptions[0] from None
     ids = dict(task.result() for task in tasks)
-    files = [{"name": _name(upload), "file_id": ids[upload.key]} for upload in uploads]
-    names = ", ".join(dict.fromkeys(file["name"] for file in files))
-    return ids, Custom(FILES_UPLOADED, {"message": f"Uploaded for the container: {names}.", "files": files})
+    files = [{"name": _name(upload), "file_id": ids[upload.key]} for upload in uploads if ids[upload.key]]
+    failed = [_name(upload) for upload in uploads if not ids[upload.key]]
+    said = [f"Uploaded for the container: {', '.join(file['name'] for file in files)}."] if files else []
+    said += [f"Could not upload for the container: {', '.join(failed)}."] if failed else []
+    return ids, Custom(FILES_UPLOADED, {"message": " ".join(said), "files": files, "failed": failed})
 
 
 def _described(upload: FileUpload, limits: Limits) -> transfers.Upload:

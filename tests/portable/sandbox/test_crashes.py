@@ -13,7 +13,7 @@ from requirements import requirement
 from sidestream import Agent, Chat, CodeInterpreter, Custom, ToolResult
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store import open_store
-from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript
+from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript, error_reply
 from support import warm
 from support.children import ends
 from support.sandboxes import needs
@@ -96,9 +96,10 @@ async def test_local_container_is_not_sent_to_hosting_provider(provider: str, sc
         async with Agent("groq:m", base_url=here.base_url, api_key="k", server_side_tools=[tool]) as agent:
             result = await agent.send("Write")
         local_id = result.tool_results[0].result["container_id"]
+        hosted.on("POST", "*/files", error_reply(404, "not_found", "no files here"))
         there = Agent(provider, base_url=hosted.base_url, api_key="k", server_side_tools=[tool])
         answer = await there.send("Read", history=result.messages)
-        body = hosted.requests[0].json
+        body = hosted.requests[-1].json
     assert answer.output == "Hosted"
     settings = {name: value for name, value in body.items() if name not in ("input", "messages", "contents")}
     assert local_id not in str(settings)  # It is no container of theirs.

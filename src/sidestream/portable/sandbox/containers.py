@@ -23,7 +23,7 @@ from sidestream.portable.sandbox import choice
 from sidestream.portable.sandbox.port import CodeFile, Container, ContainerSpec, SandboxError
 from sidestream.portable.sandbox.worker import WORKER
 
-GONE = "the container of the earlier calls is gone: it was idle for too long, or it was stopped. This is a new one"
+GONE = "The container of the earlier calls is gone: it was idle for too long, or it was stopped. This is a new one"
 _MAX_KNOWN = 1000
 """Maximum groups that a toolset remembers having given a container."""
 

@@ -138,10 +138,10 @@ class Machine:
 def _lost(restored: list[str]) -> str:
     """Return what a replaced container lost, and which files the new one has again."""
     if not restored:
-        return f"{GONE}, without the variables and files of the old one"
+        return f"{GONE}, without the variables and files of the old one."
     more = f" and {len(restored) - _MAX_NAMES} more" if len(restored) > _MAX_NAMES else ""
     names = ", ".join(restored[:_MAX_NAMES])
-    return f"{GONE}, without the variables of the old one. Files of the conversation are restored: {names}{more}"
+    return f"{GONE}, without the variables of the old one. Files of the conversation are restored: {names}{more}."
 
 
 def _limits(config: RunsCode) -> SandboxLimits:

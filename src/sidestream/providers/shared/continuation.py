@@ -8,7 +8,7 @@ from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import Replays
 from sidestream.messages.sessions import DIGEST, Anchor, history_digest, is_unchanged
-from sidestream.providers.protocol import Recovery
+from sidestream.providers.protocol import UPLOADS, Recovery
 from sidestream.stream.parts import Custom
 
 FALLBACK = "sidestream.session-fallback"
@@ -59,7 +59,7 @@ _NEW_CONTAINER = (
     "with the files of the conversation."
 )
 _EXPIRED_FILE = "A file of an earlier turn has expired at the provider, so the files were uploaded again."
-UPLOADS_REFUSED = Recovery("uploads", Custom(FALLBACK, {"reason": "file-expired", "message": _EXPIRED_FILE}))
+UPLOADS_REFUSED = Recovery(UPLOADS, Custom(FALLBACK, {"reason": "file-expired", "message": _EXPIRED_FILE}))
 SESSION_REFUSED = Recovery("session")
 """Has no notice: the next request emits it, since only then is it known what can be resent."""
 CONTAINER_REFUSED = Recovery("container", Custom(CONTAINER_REPLACED, {"reason": "refused", "message": _NEW_CONTAINER}))

@@ -28,6 +28,7 @@ class EncodedRequest(Struct, Generic[ContextT], frozen=True, kw_only=True):
     notices: tuple[StreamPart, ...] = ()
     needs: tuple[str, ...] = ()
     uploads: tuple[FileUpload, ...] = ()
+    names_uploads: bool = False
     defers_output: bool = False
     in_background: bool = False
 

@@ -159,6 +159,7 @@ class EndpointModel:
             notices=made.notices,
             needs=made.needs,
             uploads=made.uploads,
+            names_uploads=made.names_uploads,
             first=made.first,
             defers_output=made.defers_output,
             in_background=made.in_background,

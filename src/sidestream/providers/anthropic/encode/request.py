@@ -262,6 +262,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         notices=replay_notices(thread.reason, replays),
         needs=tuple(replays.needed),
         uploads=() if files is None else tuple(files.missing),
+        names_uploads=files is not None and files.is_named,
     )
 
 

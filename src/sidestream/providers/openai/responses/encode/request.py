@@ -229,6 +229,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding
         notices=replay_notices(start.reason, replays),
         needs=tuple(replays.needed),
         uploads=() if files is None else tuple(files.missing),
+        names_uploads=files is not None and files.is_named,
         in_background=body.get("background") is True,
     )
 
