@@ -58,7 +58,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     # A. The stream
     "R1": Entry("One canonical stream of typed, frozen parts serves everything.", "OpenAI tools, server-side tools, stream alignment, AI SDK", proven),
     "R2": Entry("What the decoder does not know or cannot read becomes a raw part, and the stream continues.", "OpenAI tools, server-side tools, stream alignment", proven),
-    "R3": Entry("Each event of a server-side tool becomes exactly one tool-event, unchanged, before what is derived from it.", "OpenAI tools, server-side tools, stream alignment", partial("The same program on every provider: portable names, stages and sessions")),
+    "R3": Entry("Each event of a server-side tool becomes exactly one tool-event, unchanged, before what is derived from it.", "OpenAI tools, server-side tools, stream alignment", proven),
     "R4": Entry("finish comes exactly once and last; a stream without its terminal event ends as truncated, never as success.", "OpenAI tools, server-side tools, stream alignment", proven),
     "R5": Entry("The legality of a part stream is one transition table with a checker that tests, fakes and faults use.", "OpenAI tools, server-side tools, stream alignment", proven),
     "R6": Entry("A part never changes after it is emitted; later knowledge is a new part with the same id.", "OpenAI tools, server-side tools, stream alignment", proven),
@@ -71,7 +71,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R11": Entry("A chunk or result has output, new messages, thinking, metadata, usage, finish_reason and id.", "OpenAI tools, server-side tools, Responses provider, dartantic", proven),
     "R12": Entry("Each tool event is a chunk of its own: a one-item list under its key, no output, no messages, no usage.", "OpenAI tools, server-side tools, Responses provider, dartantic", proven),
     "R13": Entry("send returns the whole event list of each key in order, delivered bytes as references, with thinking, response_id, model and status.", "OpenAI tools, server-side tools, Responses provider, dartantic", proven),
-    "R14": Entry("Each provider's tools have fixed metadata keys.", "OpenAI tools, server-side tools, Responses provider, dartantic", partial("The same program on every provider: portable names, stages and sessions")),
+    "R14": Entry("Each provider's tools have fixed metadata keys.", "OpenAI tools, server-side tools, Responses provider, dartantic", proven),
     "R15": Entry("Messages consist of immutable text, thinking, data, link and tool parts and round-trip through JSON.", "OpenAI tools, server-side tools, Responses provider, dartantic", proven),
     "R16": Entry("Deliverables are parts and journeys are metadata; outside the live tool-event, delivered bytes are a reference; previews are logged only on request.", "OpenAI tools", proven),
     "R17": Entry("If text was streamed, the last chunk has no output and brings the non-text parts; if not, it brings all parts.", "OpenAI tools, server-side tools, Responses provider, dartantic", proven),
@@ -173,7 +173,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # J. Portable server-side tools
     "R120": Entry("Every server-side tool but computer use works on every model, hosted or by our own runtime, and the stream reports which.", "server-side tools", proven),
-    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "server-side tools", partial("The same program on every provider: portable names, stages and sessions")),
+    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "server-side tools", proven),
     "R122": Entry("The code interpreter is isolated, limited and stateful, with files in and out and live logs; unisolated only on explicit request.", "server-side tools", proven),
     "R123": Entry("The shell runs in the same sandbox, with commands and output streamed.", "server-side tools", proven),
     "R124": Entry("Web fetch turns HTML, PDF and text into Markdown with offsets, under an egress policy, safe from SSRF.", "server-side tools", proven),
@@ -208,11 +208,11 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R184": Entry("A background answer that can no longer be streamed is polled.", "users", proven),
 
     # O. The same program on every provider
-    "R190": Entry("tool and stage are one vocabulary on every provider and locally; provider_tool, provider_stage and event keep the vendor's.", "users", deferred("The same program on every provider: portable names, stages and sessions")),
-    "R191": Entry("Tool results are typed and equal in form on every provider; the vendor's JSON stays beside them.", "users", deferred("The same program on every provider: portable names, stages and sessions")),
-    "R192": Entry("Sessions of several turns with files work on every provider and locally, and what was lost is reported.", "users", deferred("The same program on every provider: portable names, stages and sessions")),
-    "R193": Entry("Attachments can go to the container only.", "users", deferred("The same program on every provider: portable names, stages and sessions")),
-    "R194": Entry("Limits and packages of locally run code are settings that the model knows.", "users", deferred("The same program on every provider: portable names, stages and sessions")),
+    "R190": Entry("tool and stage are one vocabulary on every provider and locally; provider_tool, provider_stage and event keep the vendor's.", "users", proven),
+    "R191": Entry("Tool results are typed and equal in form on every provider; the vendor's JSON stays beside them.", "users", proven),
+    "R192": Entry("Sessions of several turns with files work on every provider and locally, and what was lost is reported.", "users", proven),
+    "R193": Entry("Attachments can go to the container only.", "users", proven),
+    "R194": Entry("Limits and packages of locally run code are settings that the model knows.", "users", proven),
 
     # P. The first day
     "R200": Entry("An unexpected exception in a tool is visible by default and can end the run.", "users", deferred("The first day: an API, a command line and docs that people adopt")),

@@ -85,7 +85,7 @@ def on(provider: str, program: Block) -> Block:
     return program._replace(source=source)
 
 
-@requirement("R3", "R121")
+@requirement("R3", "R121", "R190")
 @pytest.mark.parametrize("provider", SCRIPTS)
 def test_readme_program_prints_same_stages(provider: str, tmp_path: Path):
     with environment(SCRIPTS[provider], tmp_path) as variables:

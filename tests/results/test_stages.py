@@ -20,7 +20,7 @@ PORTABLE = {"code_execution", "bash_code_execution", "text_editor_code_execution
 """Names of providers that must not be `tool`."""
 
 
-@requirement("R3", "R182")
+@requirement("R3", "R182", "R190")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 async def test_recorded_calls_pass_each_stage_once(path: Path) -> None:
     recording = Recording.load(path)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from requirements import requirement
 from sidestream import Agent, CodeInterpreterResult, ToolRun, WebSearchResult
 from sidestream.results.typed_results import TYPES, hits_in
 from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript
@@ -30,6 +31,7 @@ async def ran(provider: str, script: Any) -> ToolRun:
     return run
 
 
+@requirement("R191")
 @pytest.mark.parametrize("provider", SEARCHES)
 async def test_search_result_is_typed_on_every_provider(provider: str):
     run = await ran(provider, SEARCHES[provider])
@@ -40,6 +42,7 @@ async def test_search_result_is_typed_on_every_provider(provider: str):
     assert found.result == run.result
 
 
+@requirement("R191")
 @pytest.mark.parametrize("provider", CODE)
 async def test_code_result_is_typed_on_every_provider(provider: str):
     found = (await ran(provider, CODE[provider])).typed

@@ -184,7 +184,7 @@ def test_sync_agent_keeps_container_between_sends() -> None:
     assert second.tool_results[0].result["outputs"] == [{"type": "logs", "logs": "5\n"}]
 
 
-@requirement("R122")
+@requirement("R122", "R194")
 async def test_limits_and_packages_are_settings_the_model_knows() -> None:
     needs("bubblewrap")
     tool = CodeInterpreter(timeout_s=5, memory_mb=512, disk_mb=8, max_file_mb=1, max_output_kb=1, packages=["msgspec"])
