@@ -239,7 +239,9 @@ def content_of_result(result: object) -> tuple[Content, ...]:
 
 def shown_of_result(result: object) -> tuple[Content, ...]:
     """Return the content of a result as the model sees it, with notes in place of files for containers."""
+    content = content_of_result(result)
+    if not content:
+        return ()
     return tuple(
-        TextPart(file_note(part)) if isinstance(part, DataPart) and part.to == "container" else part
-        for part in content_of_result(result)
+        TextPart(file_note(part)) if isinstance(part, DataPart) and part.to == "container" else part for part in content
     )

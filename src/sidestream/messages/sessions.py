@@ -134,7 +134,7 @@ def _known_beginning(history: tuple[ChatMessage, ...]) -> tuple[int, Any]:
 
 
 def _digest(role: str, parts: tuple[MessagePart, ...]) -> bytes:
-    if role == "model" and any(type(part) is DataPart for part in parts):
+    if role == "model" and DataPart in map(type, parts):
         # Only a provider's own items hold the files of an answer, so their destination is not compared.
         parts = tuple(replace(part, to="model") if type(part) is DataPart else part for part in parts)
     return _blake2b(jsontext.dumps((role, parts))).digest()
