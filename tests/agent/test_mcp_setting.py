@@ -30,7 +30,7 @@ async def test_server_tools_are_called_for_every_setting_form(tmp_path: Path, fo
     async with with_servers({"path": file, "server": server, "list": [server]}[form]) as agent:
         result = await agent.send("hi")
     (ran,) = result.tool_runs
-    assert (ran.name, ran.status, ran.provider_executed) == ("echo", "done", False)
+    assert (ran.name, ran.status, ran.provider_executed) == ("echo", "completed", False)
     assert result.output == "Done."
 
 

@@ -83,7 +83,7 @@ async def test_external_call_waits_and_answer_continues_run() -> None:
         assert (waiting.tool, waiting.input, waiting.is_external) == ("ask_user", ONE[1], True)
         resumed = await agent.resume(run.state.to_json(), [waiting.answer("red")])
     assert resumed.output == "Done."
-    assert [(entry.name, entry.status) for entry in resumed.tool_runs] == [("ask_user", "done")]
+    assert [(entry.name, entry.status) for entry in resumed.tool_runs] == [("ask_user", "completed")]
     assert outputs(fake) == {"call_0": "red"}
 
 

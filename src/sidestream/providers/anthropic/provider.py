@@ -19,7 +19,6 @@ from sidestream.providers.anthropic.context import (
     THREAD_SESSION,
     MessagesContext,
 )
-from sidestream.providers.anthropic.decode.outcome import CODE
 from sidestream.providers.anthropic.encode.replay import SERVER_CALLS
 from sidestream.providers.anthropic.encode.request import DISPLAY_NAME, encode_request
 from sidestream.providers.anthropic.encode.tools import SERVER_SIDE_TOOLS
@@ -49,7 +48,7 @@ def printed(parts: Iterable[StreamPart]) -> str:
     """Return everything that code printed in a run."""
     pieces: list[str] = []
     for part in parts:
-        if isinstance(part, ToolResult) and part.tool in CODE and is_object(part.result):
+        if isinstance(part, ToolResult) and part.tool == "code_interpreter" and is_object(part.result):
             pieces += [text for key in ("stdout", "stderr") if (text := text_in(part.result, key))]
     return "\n".join(piece.rstrip("\n") for piece in pieces)
 
@@ -60,7 +59,7 @@ def fallback_file(parts: Iterable[StreamPart], name: str = "summary.pdf") -> Fil
     text = printed(emitted)
     if not text.strip() or any(isinstance(part, File) and part.data is not None for part in emitted):
         return None
-    return File("media:summary", "application/pdf", name, text_pdf(text), tool="code_execution")
+    return File("media:summary", "application/pdf", name, text_pdf(text), tool="code_interpreter")
 
 
 def text_pdf(text: str) -> bytes:

@@ -188,7 +188,7 @@ def _with_file(raw: JsonObject, name: str) -> JsonObject:
     return {**raw, "content": {**content, "content": {**document, "source": {**source, "file": name}}}}
 
 
-CODE = frozenset({"code_execution", "bash_code_execution", "text_editor_code_execution"})
+_CODE = frozenset({"code_execution", "bash_code_execution", "text_editor_code_execution"})
 
 
 def summaries(s: MessagesState) -> dict[str, list[JsonObject]]:
@@ -196,7 +196,7 @@ def summaries(s: MessagesState) -> dict[str, list[JsonObject]]:
     found: dict[str, list[JsonObject]] = {}
     for block in s.blocks:
         tool = block.tool
-        if tool in CODE and block.called and block.part_id in s.results:
+        if tool in _CODE and block.called and block.part_id in s.results:
             result, is_error = s.results[block.part_id]
             summary: JsonObject = {"type": f"{tool}_call", "id": block.part_id, "input": block.input, "result": result}
             summary |= {"is_error": is_error, "container_id": _container_id(s)}
