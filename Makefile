@@ -32,7 +32,7 @@ PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/pu
 # Neighbouring tests stay in one process, so that it loads a model or a page's modules once.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: help setup page page-check page-shots docs docs-serve check test test-pythons test-lowest release-check fuzz soak chaos mutate live demo demo-durable bench scale simulate losses format pins clean
+.PHONY: help setup page page-check page-shots docs docs-serve check check-code check-types test test-pythons test-lowest release-check fuzz soak chaos mutate live demo demo-durable bench scale simulate losses format pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,12 +55,16 @@ page-pictures: $(PAGE) ## take the pictures of the page that the documentation s
 	$(in_page) node tooling/shots.ts docs
 
 check: $(STAMP) ## check format, lint, import layers and types, of the page too
+	@$(MAKE) --no-print-directory -j2 check-types check-code page-check
+
+check-code:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo >.lint-imports.log || { cat .lint-imports.log; exit 1; }
-	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 	$(BIN)/mypy --strict --no-error-summary examples
-	@$(MAKE) --no-print-directory page-check
+
+check-types:
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 test: check page ## check, build the page, then run the tests (ARGS="-k name" for some of them)
 	$(BIN)/pytest $(PARALLEL) --durations=10 $(ARGS)

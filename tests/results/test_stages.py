@@ -61,5 +61,19 @@ async def test_tool_text_has_inputs_code_and_logs_while_written() -> None:
     deltas = [part for chunk in chunks for part in chunk.parts if isinstance(part, ToolInputDelta)]
     assert "".join(given) == "".join(part.delta for part in deltas if part.id == pieces[-1].call_id)
     whole = fold(chunks).tool_text
-    assert [(piece.tool, piece.kind) for piece in whole] == [("code_interpreter", "code"), ("mcp", "input")]
-    assert whole[0].text == "1+1"
+    assert [(piece.tool, piece.kind) for piece in whole] == [
+        ("code_interpreter", "code"),
+        ("code_interpreter", "logs"),
+        ("mcp", "input"),
+    ]
+    assert [piece.text for piece in whole[:2]] == ["1+1", "2\n"]
+
+
+@requirement("R190")
+async def test_code_of_several_calls_is_separate_text() -> None:
+    script = ResponsesScript().code_interpreter("1+1", logs="2").code_interpreter("2+2", logs="4")
+    async with FakeProvider([script.text("ok").reply()]) as fake:
+        result = await Agent("openai-responses", base_url=fake.base_url).send("hi")
+    texts = [(piece.kind, piece.text) for piece in result.tool_text]
+    assert texts == [("code", "1+1"), ("logs", "2\n"), ("code", "2+2"), ("logs", "4\n")]
+    assert result.code == "1+1\n2+2"

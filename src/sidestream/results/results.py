@@ -300,7 +300,7 @@ class ChunkFold:
         runs, events = self._tool_changes(part)
         tools = self.tools()
         code = tools.code.feed(part)
-        text = tools.of_code(part.id, code) if code and type(part) is parts.ToolCall else ()
+        text = tools.completed(part, code)
         return ChatResult(
             metadata=metadata, parts=(part,), code=code, tool_runs=runs, tool_events=events, tool_text=text
         )

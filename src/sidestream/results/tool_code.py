@@ -23,7 +23,7 @@ CODE_FIELDS: dict[str, tuple[str, ...]] = {
 }
 """Tool, or a provider's name of it → input fields that hold code, in order of preference."""
 
-OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text", "outputs")
+OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text", "outputs", "result")
 """The fields of a result that hold what code printed."""
 
 _LISTS = {"commands": r'"commands"\s*:\s*\[\s*"'}
@@ -125,7 +125,8 @@ class CodeFold:
         self._extractors: dict[str, CodeExtractor] = {}
         self._ended: str | None = None
         self._call: str | None = None
-        self._last = ""
+        self.last = ""
+        """Last code that was returned, without the newline before it."""
 
     def feed(self, part: StreamPart) -> str:
         """Return the code that a part adds."""
@@ -161,8 +162,8 @@ class CodeFold:
     def _joined(self, call: str, code: str) -> str:
         if not code:
             return ""
-        separator = "\n" if self._call not in (None, call) and not self._last.endswith("\n") else ""
-        self._call, self._last = call, code
+        separator = "\n" if self._call not in (None, call) and not self.last.endswith("\n") else ""
+        self._call, self.last = call, code
         return separator + code
 
 

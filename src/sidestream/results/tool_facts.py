@@ -31,6 +31,7 @@ def queries_in(value: Any) -> tuple[str, ...]:
     fields = as_object(value)
     grounding = as_object(fields.get("groundingMetadata"))
     listed = [*as_list(fields.get("queries")), *as_list(grounding.get("webSearchQueries"))]
+    listed = listed or as_list(fields.get("paths"))  # What OpenAI's tool search looks for.
     return tuple(query for query in (listed or [fields.get("query")]) if isinstance(query, str) and query)
 
 

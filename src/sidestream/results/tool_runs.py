@@ -475,16 +475,26 @@ class ToolFolds:
     def __init__(self, step: int) -> None:
         self.runs = ToolRunFold(step)
         self.code = CodeFold()
+        self._printing = set[str]()
+        """Ids of the calls whose tools have reported what they print."""
 
     def written(self, part: ToolInputDelta, code: str) -> tuple[ToolText, ...]:
         """Return the text that a delta of an input adds, which is `code` if the tool runs code."""
         if self.code.is_code(part.id):
-            return self.of_code(part.id, code)
+            return self._last_code(part.id) if code else ()
         return (ToolText(tool=self._tool(part.id), call_id=part.id, kind="input", text=part.delta),)
 
-    def of_code(self, call_id: str, code: str) -> tuple[ToolText, ...]:
-        """Return the code that is new."""
-        return (ToolText(tool=self._tool(call_id), call_id=call_id, kind="code", text=code),) if code else ()
+    def completed(self, part: StreamPart, code: str) -> tuple[ToolText, ...]:
+        """Return the text that a call or a result adds: `code` that has not streamed, and unreported output."""
+        if type(part) is ToolCall:
+            return self._last_code(part.id) if code else ()
+        if type(part) is not ToolResult or part.preliminary or part.tool not in RUNS_CODE or part.id in self._printing:
+            return ()
+        printed = output_text(part.result)
+        return (ToolText(tool=part.tool, call_id=part.id, kind="logs", text=f"{printed}\n"),) if printed else ()
+
+    def _last_code(self, call_id: str) -> tuple[ToolText, ...]:
+        return (ToolText(tool=self._tool(call_id), call_id=call_id, kind="code", text=self.code.last),)
 
     def _tool(self, call_id: str) -> str:
         run = self.runs.run_of(call_id)
@@ -493,7 +503,11 @@ class ToolFolds:
     def logs(self, event: ToolEvent) -> tuple[ToolText, ...]:
         """Return what a running tool printed."""
         text = logs_in(event) if event.stage == "delta" else ""
-        return (ToolText(tool=event.tool, call_id=event.call_id or "", kind="logs", text=text),) if text else ()
+        if not text:
+            return ()
+        call_id = event.call_id or ""
+        self._printing.add(call_id)
+        return (ToolText(tool=event.tool, call_id=call_id, kind="logs", text=text),)
 
 
 def _ending(part: ToolEvent) -> CallStage:

@@ -173,9 +173,12 @@ class ResponsesScript(replies.ScriptBuilder):
         item = {"type": "mcp_approval_request", "arguments": replies.json_text(arguments), "name": name}
         return self._add("mcpr", {**item, "server_label": server_label}, [])
 
-    def item(self, item: replies.Event, *events: replies.Event, prefix: str = "item") -> Self:
-        """Add any other item, with the events between `added` and `done`. Ids and indexes are filled in."""
-        return self._add(prefix, item, [*events])
+    def item(self, item: replies.Event, *events: replies.Event, prefix: str = "item", **opening: Json) -> Self:
+        """Add any other item, with the events between `added` and `done`. Ids and indexes are filled in.
+
+        `opening` holds the fields that differ at `added`, with None for those not sent yet.
+        """
+        return self._add(prefix, item, [*events], **opening)
 
     def incomplete(self, reason: str = "max_output_tokens") -> Self:
         """End the response as incomplete."""
