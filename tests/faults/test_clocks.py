@@ -30,6 +30,7 @@ WALL_CLOCK = {
     "portable/tools/memory.py": "says when a memory was changed",
     "portable/fetch/fetcher.py": "says when a page was retrieved",
     "portable/search/apis.py": "asks for pages published since a day",
+    "portable/search/engine.py": "drops pages published before a day",
     "server/runs/quotas.py": "counts what was spent within a day, by the times of records",
     "server/runs/decisions.py": "how long an approval has been pending, in a log that outlives processes",
     "server/compatible/completions_input.py": "says when an answer was created",

@@ -172,7 +172,7 @@ def test_files_of_answer_are_downloaded_before_step_ends():
     assert drive.fetched(TABLE, b"a,b") == [table]
     assert drive.all_fetched() == [step_finish(0), Finish("stop", used())]
     assert drive.answers[0].parts[1:] == (
-        DataPart(PNG, "image/png", "plot.png"),
+        DataPart(PNG, "image/png", "plot.png", to="container"),
         DataPart(b"a,b", "text/plain", "file_2.txt"),
     )
 
@@ -212,7 +212,9 @@ def test_run_out_of_time_during_download_keeps_answer():
         step_finish(0),
         Finish("limit", used(), metadata={"limit": "max_run_s", "reached": 2.0}),
     ]
-    assert drive.answers == [ChatMessage("model", (TextPart("Hi", "t"), DataPart(PNG, "image/png", "plot.png")))]
+    assert drive.answers == [
+        ChatMessage("model", (TextPart("Hi", "t"), DataPart(PNG, "image/png", "plot.png", to="container")))
+    ]
     assert drive.command == Over()
 
 

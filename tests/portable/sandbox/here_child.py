@@ -12,7 +12,7 @@ from sidestream.store import open_store
 
 async def main(where: str, base_url: str, mode: str, keep: str = "") -> None:
     store = open_store(where)
-    tool = CodeInterpreter(reuse_container=bool(keep))
+    tool = CodeInterpreter(reuse_container=bool(keep), on_interruption="ask")
     async with Agent("groq:m", base_url=base_url, api_key="k", server_side_tools=[tool]) as agent:
         chat = Chat(agent, store=store, id="talk")
         await chat.load()
