@@ -89,6 +89,8 @@ def error_in(value: Any) -> str:
             found = source.get(name)
             if isinstance(found, str) and found.strip():
                 return cut(found)
+    if text := snippet_of(nested):
+        return text
     if fields.get("error"):
         return cut(jsontext.shown(fields["error"]))
     return snippet_of(value) or "failed"
@@ -127,6 +129,11 @@ def exit_code_in(value: Any) -> int | None:
     found = [fields.get("return_code"), fields.get("exit_code"), *(outcome.get("exit_code") for outcome in outcomes)]
     codes = [code for code in found if type(code) is int]
     return next((code for code in codes if code), codes[0] if codes else None)
+
+
+def server_tool_in(metadata: Any) -> str | None:
+    """Return the name of a call's tool on its MCP server, if it differs from the name for the model."""
+    return jsontext.text_in(as_object(as_object(metadata).get("sidestream")), "server_tool")
 
 
 def server_in(value: Any) -> str | None:

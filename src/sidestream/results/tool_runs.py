@@ -263,7 +263,7 @@ class ToolRunFold:
             run,
             "running" if part.input_error is None else "failed",
             tool=part.tool,
-            name=part.name,
+            name=(tool_facts.server_tool_in(part.provider_metadata) if part.provider_metadata else None) or part.name,
             provider_tool=part.provider_tool or run.provider_tool,
             provider_executed=part.provider_executed,
             input=part.input if part.input_error is None else part.input_text,
