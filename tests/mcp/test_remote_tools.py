@@ -5,6 +5,8 @@ from typing import Any
 from requirements import requirement
 from sidestream import Agent, Chat, ChatResult, MCPResult, RemoteMCP, StreamPart, ToolCall, ToolEvent, ToolResult
 from sidestream.mcp import MCPServer
+from sidestream.protocols.responses.events import ResponsesEncoder
+from sidestream.protocols.responses.object import ResponseHead
 from sidestream.testing import ChatScript, FakeProvider, Reply, ResponsesScript, check_stream
 from support.portable_compare import compared, fields_of
 
@@ -116,6 +118,21 @@ async def test_approved_local_call_passes_each_stage_once(modern_url: str) -> No
     (run,) = second.tool_runs
     assert (run.tool, run.name, run.server, run.status) == ("mcp", "add", "modern", "completed")
     assert [stage.stage for stage in run.stages] == ["started", "running", "completed"]
+
+
+@requirement("R76", "R81")
+async def test_responses_client_is_asked_about_local_call(modern_url: str) -> None:
+    server = remote(modern_url, require_approval="always")
+    async with (
+        FakeProvider(calling("add")) as fake,
+        Agent("groq:m", base_url=fake.base_url, api_key="k", server_side_tools=[server]) as agent,
+        agent.stream("Add") as run,
+    ):
+        encoder = ResponsesEncoder(ResponseHead(id="resp_1", model="main", created=7))
+        events = [*encoder.begin(), *[event async for part in run for event in encoder.feed(part)]]
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    (asked,) = (item for item in done if item["type"] == "mcp_approval_request")
+    assert (asked["server_label"], asked["name"]) == ("modern", "add")
 
 
 @requirement("F43", "R81")
