@@ -308,3 +308,20 @@ async def test_every_recorded_event_belongs_to_known_tool(path: Path) -> None:
     recording = Recording.load(path)
     for run in replay(recording, ReplayTransport(recording)):
         assert {part.tool async for part in run if isinstance(part, ToolEvent)} <= known
+
+
+@requirement("R121")
+def test_origin_of_call_is_read_from_provider_and_run() -> None:
+    metadata = {
+        "openai-responses": {"item_id": "fc_1", "caller": {"type": "program", "caller_id": "p1"}},
+        "sidestream": {"server_label": "docs", "server_tool": "read page"},
+    }
+    call = ToolCall("c1", "docs_read_page", "mcp", False, {}, provider_metadata=metadata)
+    (run,) = tool_runs([call])
+    assert (run.server, run.name, run.caller) == ("docs", "read page", "p1")
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"x": 1}, {"x": {"caller": 1}}, {"x": {"caller": {"type": "direct"}}}])
+def test_call_without_origin_was_made_by_model(metadata: Any) -> None:
+    (run,) = tool_runs([ToolCall("c1", "f", "f", False, {}, provider_metadata=metadata)])
+    assert (run.server, run.name, run.caller) == (None, "f", None)

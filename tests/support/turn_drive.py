@@ -49,6 +49,7 @@ class Facts(Struct, frozen=True):
     is_external: bool = False
     key: str | None = None
     on_interruption: InterruptionPolicy = "ask"
+    server_tool: str | None = None
 
 
 PLAIN = {"f": Facts(), "g": Facts()}

@@ -219,9 +219,9 @@ class LocalToolsets:
             if config == tool:
                 return toolset
         if isinstance(tool, RemoteMCP):
-            from sidestream.mcp import MCPServer
+            from sidestream.portable.tools.remote_mcp import RemoteTools
 
-            made: Toolset = MCPServer.from_remote(tool)
+            made: Toolset = RemoteTools(tool)
         else:
             from sidestream.portable.here import toolset_for
 

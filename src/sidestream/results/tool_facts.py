@@ -1,7 +1,7 @@
 """Readers of any provider's tool inputs, events and results. They are pure, and find nothing in malformed values."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidestream import jsontext
 from sidestream.jsontext import as_list, as_object, is_array, is_object
@@ -89,6 +89,8 @@ def error_in(value: Any) -> str:
             found = source.get(name)
             if isinstance(found, str) and found.strip():
                 return cut(found)
+    if text := snippet_of(nested):
+        return text
     if fields.get("error"):
         return cut(jsontext.shown(fields["error"]))
     return snippet_of(value) or "failed"
@@ -127,6 +129,38 @@ def exit_code_in(value: Any) -> int | None:
     found = [fields.get("return_code"), fields.get("exit_code"), *(outcome.get("exit_code") for outcome in outcomes)]
     codes = [code for code in found if type(code) is int]
     return next((code for code in codes if code), codes[0] if codes else None)
+
+
+class Origin(NamedTuple):
+    """Where a call was made, and by whom, as its metadata says."""
+
+    server: str | None = None
+    """Label of its MCP server."""
+    server_tool: str | None = None
+    """Name of its tool on that server, if it differs from the name for the model."""
+    caller: str | None = None
+    """Id of the call whose program made it. None means that the model made it."""
+
+
+_UNKNOWN = Origin()
+_ORIGINS = frozenset({"server_label", "server_name", "server_tool", "caller"})
+
+
+def origin_in(metadata: Any) -> Origin:
+    """Return the origin of a call with this provider metadata."""
+    if not is_object(metadata):
+        return _UNKNOWN
+    found = _UNKNOWN
+    for marks in metadata.values():
+        # Most calls have metadata, and few have an origin. The provider and the run may each know a part of it.
+        if is_object(marks) and not _ORIGINS.isdisjoint(marks):
+            caller = as_object(marks.get("caller"))
+            found = Origin(
+                jsontext.text_in(marks, "server_label") or jsontext.text_in(marks, "server_name") or found.server,
+                jsontext.text_in(marks, "server_tool") or found.server_tool,
+                jsontext.text_in(caller, "caller_id") or jsontext.text_in(caller, "tool_id") or found.caller,
+            )
+    return found
 
 
 def server_in(value: Any) -> str | None:

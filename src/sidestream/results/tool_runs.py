@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
+from sidestream.messages.provenance import forwarded_part
 from sidestream.results import tool_facts
 from sidestream.results.tool_code import CodeFold, code_fields, code_in, output_text
 from sidestream.results.tool_text import ToolText, logs_in
@@ -103,6 +104,8 @@ class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
     previews: int = 0
     server: str | None = None
     """Label of the call's MCP server."""
+    caller: str | None = None
+    """Id of the call whose program made this one. None means that the model made it."""
     grant: str | None = None
     """Id of the remembered approval that allowed the call, where the policy would have asked."""
     exit_code: int | None = None
@@ -141,6 +144,9 @@ class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 _SILENT = frozenset({"input", "delta"})
 """Stages that change no record."""
+
+NESTED = frozenset({"tool-call", "tool-result"})
+"""Stages of the events that bring the calls of a program, or those of a subagent."""
 
 _CITED = "annotation"
 """Provider's stage of a tool whose file is cited in text. The tool may have run in an earlier step."""
@@ -210,7 +216,8 @@ class ToolRunFold:
 
     def is_silent(self, part: ToolEvent) -> bool:
         """Return whether the event is a delta of a known call, which changes no record."""
-        return part.stage in _SILENT and part.call_id in self._newest
+        is_delta = part.stage in _SILENT and part.call_id in self._newest
+        return is_delta and part.provider_stage not in NESTED
 
     def feed(self, part: StreamPart, at: float | None = None) -> tuple[ToolRun, ...]:
         """Return the records that a part changes. It arrived `at` seconds after the run began."""
@@ -259,21 +266,26 @@ class ToolRunFold:
     def call(self, part: ToolCall) -> tuple[ToolRun, ...]:
         run = self._call_of(part)
         self._called.add(run.key)
+        server, server_tool, caller = tool_facts.origin_in(part.provider_metadata)
         return self._changed(
             run,
             "running" if part.input_error is None else "failed",
             tool=part.tool,
-            name=part.name,
+            name=server_tool or part.name,
             provider_tool=part.provider_tool or run.provider_tool,
             provider_executed=part.provider_executed,
             input=part.input if part.input_error is None else part.input_text,
             queries=tool_facts.queries_in(part.input) or run.queries,
             code=code_in(part.input, code_fields(part)),
-            server=(tool_facts.server_in(part.provider_metadata) if part.provider_metadata else None) or run.server,
+            server=server or run.server,
+            caller=caller,
             error=part.input_error,
         )
 
     def event(self, part: ToolEvent) -> tuple[ToolRun, ...]:
+        nested = _nested(part) if part.provider_stage in NESTED else None
+        if nested is not None:
+            return self.call(nested) if isinstance(nested, ToolCall) else self.result(nested)
         run = self._of_event(part)
         if run.is_over or (part.provider_stage == _CITED and run.key not in self._runs):
             return ()
@@ -508,6 +520,15 @@ class ToolFolds:
         call_id = event.call_id or ""
         self._printing.add(call_id)
         return (ToolText(tool=event.tool, call_id=call_id, kind="logs", text=text),)
+
+
+def _nested(event: ToolEvent) -> ToolCall | ToolResult | None:
+    """Return the call or result of a program's call, or None for an event of another kind."""
+    metadata = jsontext.as_object(event.event).get("provider_metadata")
+    if tool_facts.origin_in(metadata).caller is None:
+        return None
+    part = forwarded_part(event)
+    return part if isinstance(part, ToolCall | ToolResult) else None
 
 
 def _ending(part: ToolEvent) -> CallStage:

@@ -1,5 +1,6 @@
 """Lifecycle events of calls that replace hosted ones, inserted among the parts of a run."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from sidestream.jsontext import Json, as_object, text_in
@@ -8,9 +9,10 @@ from sidestream.results.citation_marks import CitationMarks
 from sidestream.results.file_links import FileLinks, LinkedFile, files_in
 from sidestream.results.passages import CitablePassage, passages_in
 from sidestream.stream.parts import File, StreamPart, ToolCall, ToolEvent, ToolInputDelta, ToolInputStart
-from sidestream.tools.stages import CallStages, StageEvent
+from sidestream.tools.stages import CallStages, Listing, StageEvent
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import ToolBox
+from sidestream.turn.fallback import is_output
 from sidestream.turn.rounds import function_of
 
 
@@ -23,6 +25,8 @@ class Staging:
         self._own: dict[str | None, None] = {}
         """Ids of calls whose events the provider sends itself, leaving only their execution to the client."""
         self._count = 0
+        self._listings: list[tuple[str, Listing]] = []
+        """Listings to report before the answer."""
         self._passages: dict[int, CitablePassage] | None = None
         self._marks: CitationMarks | None = None
         """Reader of citations in the answer, if there is anything to cite."""
@@ -33,6 +37,7 @@ class Staging:
     def begin_step(self, messages: Sequence[ChatMessage], toolbox: ToolBox) -> None:
         """Prepare for a new answer to these messages. Its calls may reuse the ids of earlier ones."""
         self._calls, self._own, self._count = {}, {}, 0
+        self._listings = toolbox.listings
         # Only tools with passages add to those that the run began with.
         if toolbox.is_staged and (self._passages is None or toolbox.has_passages):
             self._passages = passages_in(messages)
@@ -52,6 +57,8 @@ class Staging:
         """Insert the lifecycle events of an answer's calls among its parts."""
         out: list[StreamPart] = []
         for part in parts:
+            if self._listings and is_output(part):
+                out += self._listed()
             match part:
                 case ToolInputStart() if not part.provider_executed:
                     stages = self._begin(part.id, tools.get(part.name))
@@ -69,6 +76,16 @@ class Staging:
         if self._marks is not None:
             out = self._marks.read(out)
         return out if self._links is None else self._links.read(out)
+
+    def _listed(self) -> list[StreamPart]:
+        """Return the events of the pending listings. They wait for the answer, before which a run may change models."""
+        out: list[StreamPart] = []
+        for key, listing in self._listings:
+            listing_id = f"mcpl_{os.urandom(16).hex()}"
+            out += _events(key, listing_id, listing(listing_id, self._count))
+            self._count += 1
+        self._listings.clear()
+        return out
 
     def running(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:
         """Return the event of a tool that begins to run."""
@@ -102,8 +119,11 @@ class Staging:
         return [] if known is None else [*begun, *self._events(call.id, known[1].called(call))]
 
     def _events(self, call_id: str, stages: Iterable[StageEvent]) -> list[StreamPart]:
-        key = self._calls[call_id][0]
-        return [
-            ToolEvent(key, stage, event, call_id, event.get("output_index"), provider_stage=word)
-            for stage, word, event in stages
-        ]
+        return _events(self._calls[call_id][0], call_id, stages)
+
+
+def _events(key: str, call_id: str, stages: Iterable[StageEvent]) -> list[StreamPart]:
+    return [
+        ToolEvent(key, stage, event, call_id, event.get("output_index"), provider_stage=word)
+        for stage, word, event in stages
+    ]

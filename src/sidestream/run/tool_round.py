@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.jsontext import as_object
+from sidestream.jsontext import JsonObject, as_object
 from sidestream.messages.message import Numbers
 from sidestream.results.passages import last_number, numbered
 from sidestream.run.settings import RunSettings
@@ -31,7 +31,7 @@ from sidestream.tools.grants import covering
 from sidestream.tools.results import limited
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.turn.machine import Turn
-from sidestream.turn.rounds import arguments_of, denial, function_of, granted, tool_result, unknown_tool
+from sidestream.turn.rounds import arguments_of, denial, function_of, granted, of_server, tool_result, unknown_tool
 
 
 class Nested(Struct):
@@ -92,7 +92,7 @@ class NestedCalls:
             is_approved = verdict != "deny"
         if not is_approved:
             return ToolOutcome(denial(name), is_error=True)
-        made = ToolCall(call_id, name, tool.key or name, False, arguments)
+        made = self._made(call_id, name, tool, arguments)
         self._forward(made)
         if question is not None and verdict == "granted":
             self._forward(granted(question, call_id))
@@ -101,8 +101,19 @@ class NestedCalls:
             outcome = ToolOutcome.failure("Unsupported", f"{name} must wait for a person, and a program cannot.")
         self.seen(name)
         self._nested.sources += () if outcome.source is None else (outcome.source,)
-        self._forward(tool_result(made, outcome.result, is_error=outcome.is_error, facts=tool, source=outcome.source))
+        result = tool_result(made, outcome.result, is_error=outcome.is_error, facts=tool, source=outcome.source)
+        self._forward(replace(result, provider_metadata=self._called_by(result.provider_metadata)))
         return outcome
+
+    def _made(self, call_id: str, name: str, tool: Tool, arguments: Json) -> ToolCall:
+        call = of_server(ToolCall(call_id, name, tool.key or name, False, arguments), {name: tool})
+        assert isinstance(call, ToolCall)
+        return replace(call, provider_metadata=self._called_by(call.provider_metadata))
+
+    def _called_by(self, metadata: JsonObject | None) -> JsonObject:
+        """Return a part's metadata with the program that made the call, in the format of hosted ones."""
+        marks = as_object((metadata or {}).get("sidestream"))
+        return {"sidestream": {**marks, "caller": {"type": "program", "caller_id": self._call.id}}}
 
     def seen(self, name: str) -> None:
         """Record that a program has the result of this tool, perhaps from an earlier attempt."""

@@ -1,7 +1,7 @@
 """Lifecycle events of a local tool that replaces a hosted one."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sidestream.jsontext import Json, JsonObject
 from sidestream.stream.parts import Stage, ToolCall
@@ -49,3 +49,18 @@ class CallStages(Protocol):
 
 StagesOf = Callable[[str, int], CallStages]
 """Returns the lifecycle events of a call, given its id and its position among the calls of its step."""
+
+Listing = Callable[[str, int], list[StageEvent]]
+"""Returns the lifecycle events of a listing of tools, given its id and its position in its step."""
+
+
+@runtime_checkable
+class ReportsListings(Protocol):
+    """A toolset that replaces a hosted one, whose listings of tools are reported."""
+
+    key: str
+    """Server-side tool under which listings are reported."""
+
+    def take_listing(self) -> Listing | None:
+        """Return the last listing that was requested in this event loop, once."""
+        ...

@@ -58,6 +58,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     does not let its caller write the URLs that it finds, while code, notes and error messages repeat their input."""
     server_label: str | None = None
     """Label of the MCP server that runs it. None means a function."""
+    server_tool: str | None = None
+    """Name on its MCP server. `name` differs if models do not accept it, or if another tool has it."""
     pin: str | None = None
     """Digest of the definition. An approval is valid only while it has not changed. None means that it is computed from
     name, description, schema, and the function's module and name."""

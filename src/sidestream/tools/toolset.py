@@ -10,6 +10,7 @@ from sidestream.jsontext import as_list, as_object
 from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.tools.server_side import ToolSearch
 from sidestream.tools.spec import ToolSpec
+from sidestream.tools.stages import Listing, ReportsListings
 from sidestream.tools.tool import Tool
 
 SEARCH = ToolSearch.key
@@ -59,6 +60,8 @@ class ToolBox:
         """Whether some tools emit the lifecycle events of a hosted tool."""
         self.has_passages = False
         """Whether results of some tools hold passages to cite."""
+        self.listings: list[tuple[str, Listing]] = []
+        """Listings that the stream has not reported, each with its tool key."""
         self.is_known = not self.sets
         """Whether the toolsets have been listed."""
         self._is_searched = is_searched
@@ -67,6 +70,8 @@ class ToolBox:
         """Functions that answer a provider's own call type, hidden since the model would see them twice."""
         self._names: dict[tuple[str, str], str] = {}
         self._warned: tuple[str, ...] = ()
+        self._listed: set[str] = set()
+        """Labels of the toolsets whose listing this run reports."""
 
     def specs(self, messages: Iterable[ChatMessage] = ()) -> tuple[ToolSpec, ...]:
         """Return the tools as a model sees them.
@@ -106,9 +111,18 @@ class ToolBox:
         self.tools, self.is_known = found, True
         self.is_staged = any(tool.stages is not None for tool in found.values())
         self.has_passages = any(tool.has_passages for tool in found.values())
+        self._note_listings()
         new = [text for toolset in self.sets for text in toolset.warnings if text not in self._warned]
         self._warned += tuple(new)
         return new
+
+    def _note_listings(self) -> None:
+        """Note the first listing of each toolset that was requested, for the stream."""
+        for toolset in self.sets:
+            if isinstance(toolset, ReportsListings) and (listing := toolset.take_listing()) is not None:
+                if toolset.label not in self._listed:
+                    self.listings.append((toolset.key, listing))
+                self._listed.add(toolset.label)
 
     def _name(self, label: str, name: str, taken: dict[str, Any], *, is_shared: bool) -> str:
         """Return a tool's name in this run. It never changes, since the history refers to it."""

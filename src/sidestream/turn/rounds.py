@@ -38,6 +38,9 @@ class ToolFacts(Protocol):
     def server_label(self) -> str | None: ...
 
     @property
+    def server_tool(self) -> str | None: ...
+
+    @property
     def pin(self) -> str | None: ...
 
     @property
@@ -63,10 +66,14 @@ def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:
     """
     if not isinstance(part, ToolCall) or part.provider_executed or part.action is not None or part.name not in tools:
         return part
-    label, key = tools[part.name].server_label, tools[part.name].key
+    facts = tools[part.name]
+    label, key = facts.server_label, facts.key
     if label is None:
         return part if key in (None, part.tool) else replace(part, tool=key)
-    metadata = {**(part.provider_metadata or {}), "sidestream": {"server_label": label}}
+    marks = {"server_label": label}
+    if facts.server_tool not in (None, part.name):
+        marks["server_tool"] = facts.server_tool
+    metadata = {**(part.provider_metadata or {}), "sidestream": marks}
     return replace(part, tool="mcp", provider_metadata=metadata)
 
 

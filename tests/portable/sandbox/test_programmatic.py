@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Limits, ProgrammaticToolCalling, RunState, Tool, ToolEvent
-from sidestream.testing import ChatScript, FakeProvider, check_stream
+from sidestream import Agent, Limits, ProgrammaticToolCalling, RunState, Tool, ToolEvent, ToolRun
+from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, check_stream
 from support.sandboxes import needs
 
 NAME = "programmatic_tool_calling"
@@ -121,3 +121,57 @@ async def test_sensitive_tool_needs_approval_after_open_world_call() -> None:
         result = await agent.send("go")
     assert [approval.tool for approval in result.approvals] == ["send_mail"]
     assert tools.calls == [1]
+
+
+PROGRAM = "print(await double(number=3))"
+
+
+def hosted_program() -> list[Any]:
+    """A program of OpenAI's that calls a function."""
+    program = {"type": "program", "call_id": "p1", "code": PROGRAM, "fingerprint": "f"}
+    call = {"type": "function_call", "call_id": "c1", "name": "double", "arguments": '{"number": 3}'}
+    caller = {"status": "completed", "caller": {"type": "program", "caller_id": "p1"}}
+    output = {"type": "program_output", "status": "completed", "call_id": "p1", "result": "6\n"}
+    asking = ResponsesScript().item(program, prefix="cm").item(call | caller, prefix="fc", arguments="")
+    return [asking.reply(), ResponsesScript().item(output, prefix="cmo").text("done").reply()]
+
+
+@requirement("R121", "R122")
+async def test_call_of_program_has_tool_run_of_hosted_one() -> None:
+    needs("bubblewrap")
+    async with FakeProvider(hosted_program()) as fake:
+        agent = Agent(
+            "openai-responses", base_url=fake.base_url, api_key="k", tools=[Tools().double],
+            server_side_tools=[ProgrammaticToolCalling()],
+        )  # fmt: skip
+        hosted = await agent.send("go")
+    async with FakeProvider(scripts(PROGRAM)) as fake, agent_of(fake, Tools().double) as agent:
+        here = await agent.send("go")
+    assert [seen_run(run) for run in here.tool_runs] == [seen_run(run) for run in hosted.tool_runs]
+    assert [run.caller for run in hosted.tool_runs] == [None, "p1"]
+    assert [run.caller for run in here.tool_runs] == [None, here.tool_runs[0].call_id]
+    for result in (hosted, here):
+        stages = [event.stage for event in result.tool_events if event.tool == "double"]
+        assert stages == ["started", "running", "completed"]
+
+
+def seen_run(run: ToolRun) -> tuple[Any, ...]:
+    """What a program reads of a call, but for the program's own result, which only a provider can describe."""
+    result = run.result if run.tool == "double" else None
+    return run.tool, run.name, run.input, run.status, [stage.stage for stage in run.stages], result
+
+
+@requirement("R122")
+async def test_approved_call_of_program_has_one_tool_run() -> None:
+    needs("bubblewrap")
+    tools = Tools()
+    mail = Tool.from_function(tools.send_mail, approval="ask")
+    code = "print(await double(number=1))\nprint(await send_mail(to='ada'))"
+    async with FakeProvider(scripts(code)) as fake, agent_of(fake, tools.double, mail) as agent:
+        first = await agent.send("go")
+        assert [run.name for run in first.tool_runs] == [NAME, "double"]
+        second = await agent.resume(first.run_state, [entry.approve() for entry in first.approvals])
+    assert tools.calls == [1, "ada"]
+    (call,) = (run for run in second.tool_runs if run.name == "send_mail")
+    assert [stage.stage for stage in call.stages] == ["started", "running", "completed"]
+    assert call.result == "sent to ada"

@@ -380,6 +380,7 @@ class MCPServer:
             is_open_world=definition.is_open_world,
             reads_outside=definition.raw_name in self._reads_outside,
             server_label=self.label,
+            server_tool=definition.raw_name,
             pin=definition.pin,
             on_interruption=server_policy(
                 self._on_interruption, definition.raw_name, is_repeatable=definition.is_repeatable and not has_changed

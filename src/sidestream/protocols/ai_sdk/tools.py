@@ -4,7 +4,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject
 from sidestream.protocols.ai_sdk.content import UrlOf, data_part, error_text, filled, is_denial, with_urls
 from sidestream.results.tool_labels import tool_label
-from sidestream.results.tool_runs import ToolFolds, ToolRun
+from sidestream.results.tool_runs import NESTED, ToolFolds, ToolRun
 from sidestream.stream import parts
 from sidestream.tools.approvals import PendingApproval, digest_of
 
@@ -134,8 +134,12 @@ class ToolChunks:
         return [*self._code(part, part.id), chunk, *states]
 
     def event(self, part: parts.ToolEvent) -> list[Chunk]:
-        """Return the state that a tool's progress changes, if any."""
-        return [] if self._folds.runs.is_silent(part) else self.states(part)
+        """Return the state that a tool's progress changes, if any.
+
+        Calls that a program or a subagent makes are shown as parts of its own call.
+        """
+        is_silent = self._folds.runs.is_silent(part) or part.provider_stage in NESTED
+        return [] if is_silent else self.states(part)
 
     def result(self, part: parts.ToolResult) -> list[Chunk]:
         """Return the chunks of a result, a preview or a denial."""

@@ -40,6 +40,8 @@ class ToolItems:
         """Open items that the provider sent, by its item index."""
         self._native_calls: set[str] = set()
         """Ids of calls that the provider reports in items of its own."""
+        self._native_approvals: set[str] = set()
+        """Ids of calls for which the provider itself requests approval."""
         self._open: dict[str, OpenItem] = {}
         """Open items, by call id."""
         self._code: dict[str, CodeExtractor] = {}
@@ -161,7 +163,7 @@ class ToolItems:
         if part.is_external or part.id in self._approvals:
             return
         self._approvals[part.id] = part.approval_id
-        if part.id not in self._native_calls:
+        if part.id not in self._native_approvals:
             self._whole(items.approval_item(part))
 
     def file(self, part: parts.File) -> JsonObject | None:
@@ -238,7 +240,10 @@ class ToolItems:
         else:
             self._native_stage(index, kind, event)
             return
-        self._native_calls |= {id for id in (part.call_id, *(text_in(given, name) for name in _IDS)) if id}
+        ids = {id for id in (part.call_id, *(text_in(given, name) for name in _IDS)) if id}
+        self._native_calls |= ids
+        if given.get("type") == "mcp_approval_request":
+            self._native_approvals |= ids
         if self._is_strict:
             if kind != _ADDED and given.get("type") not in _NOT_IN_SPECIFICATION:
                 self._native_function(given)
