@@ -30,9 +30,9 @@ CALLS = 700
 """Eight parts each: more than 5,000."""
 PAINTS = 10
 """At least: a page that takes all of it at once is not drawn in between."""
-LONGEST_TASK_MS = 100
-"""What the page may compute before the next frame. By the thread's own clock: the wall's depends on what else the
-machine does, and is printed only."""
+LONGEST_SHARE = 0.1
+"""Of all that the page computes, what it may compute before the next frame. A share of the same run, by the thread's own
+clock: milliseconds depend on the machine and on what else it does, and are printed only."""
 
 
 def long_run() -> list[Any]:
@@ -75,13 +75,13 @@ _WATCH_FRAMES = """() => {
 }"""
 
 
-def longest_task_ms(trace: bytes) -> float:
-    """The longest task of the busiest page in a trace, in time of its thread."""
+def tasks_ms(trace: bytes) -> list[float]:
+    """The tasks of the page in a trace, in time of its thread."""
     events = json.loads(trace)["traceEvents"]
     mains = {(event["pid"], event["tid"]) for event in events if event.get("args", {}).get("name") == "CrRendererMain"}
     tasks = [event for event in events if event["name"] == "RunTask" and (event["pid"], event["tid"]) in mains]
     assert len(tasks) > PAINTS
-    return max(event.get("tdur", 0) for event in tasks) / 1000
+    return [event.get("tdur", 0) / 1000 for event in tasks]
 
 
 @requirement("R143")
@@ -102,12 +102,13 @@ async def test_five_thousand_parts_stream_without_long_frames(
         await until(page, _texts(20))
         await page.keyboard.type("typed meanwhile")
         await until(page, _texts(CALLS + 1))
-        task = longest_task_ms(await chromium.stop_tracing())
+        tasks = tasks_ms(await chromium.stop_tracing())
+        task, total = max(tasks), sum(tasks)
         longest, paints = await page.evaluate("[window.longest, window.paints]")
         record_property("longest_frame_ms", longest)
         record_property("longest_task_ms", task)
-        print(f"while {CALLS * 8} parts stream: longest frame {longest:.0f} ms, task {task:.0f} ms, {paints} paints")
-        assert task <= LONGEST_TASK_MS
+        print(f"while {CALLS * 8} parts stream: longest frame {longest:.0f} ms, task {task:.0f} of {total:.0f} ms")
+        assert task <= LONGEST_SHARE * total
         assert paints >= PAINTS
         await expect(composer(page)).to_have_value("typed meanwhile")
         await composer(page).fill("")
