@@ -69,7 +69,7 @@ PUBLIC = {
         SandboxLimits ToolAnswer UnisolatedWarning use_sandbox
     """,
     "sidestream.providers": """
-        Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel CompactionPlan CompactsHistory Decoder EmbeddingCall
+        Auth aws_sigv4 Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel CompactionPlan CompactsHistory Decoder EmbeddingCall
         EmbeddingsResult EmbedsText Encoded FileAddress FileBody FileRef find_provider FrameHead HttpCall HttpResponse
         KnowsWindow LaneFailure ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest ModelSettings
         ModelString NamedInTelemetry NamesFiles OpensHttp Pause Provider providers Recovery register_provider Request

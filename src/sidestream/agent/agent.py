@@ -1,7 +1,7 @@
 """The agent, which combines a model with tools, and the ways to run it."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from types import TracebackType
@@ -60,7 +60,7 @@ from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
-from sidestream.transport.calls import Transport
+from sidestream.transport.calls import Auth, Transport
 from sidestream.turn.state import RunState, TurnState
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         api_key: str | None = ...,
         base_url: str | None = ...,
         headers: Mapping[str, str] | None = ...,
-        auth: Callable[[], Mapping[str, str]] | None = ...,
+        auth: Auth | None = ...,
         transport: Transport | TransportName | None = ...,
         session: "ClientSession | None" = ...,
         limiter: "Limiter | None" = ...,

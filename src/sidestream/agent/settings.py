@@ -27,7 +27,7 @@ from sidestream.tools.configs import Config, config_fields, levels_of, merged_co
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import ExternalTool, Tool
 from sidestream.tools.toolset import Toolset
-from sidestream.transport.calls import Transport
+from sidestream.transport.calls import Auth, Transport
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -92,7 +92,7 @@ class AgentSettings(CommonSettings, total=False):
     api_key: str | None
     base_url: str | None
     headers: Mapping[str, str] | None
-    auth: Callable[[], Mapping[str, str]] | None
+    auth: Auth | None
     transport: Transport | TransportName | None
     """`"websocket"` where the provider supports it, `"http"`, or a custom transport."""
     session: ClientSession | None

@@ -13,7 +13,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
     __name__,
     {
         "prices.price": "Bill Charge",
-        "transport.calls": "FileBody FrameHead HttpCall HttpResponse LaneFailure OpensHttp SocketCodec Transport",
+        "transport.calls": "Auth FileBody FrameHead HttpCall HttpResponse LaneFailure OpensHttp SocketCodec Transport",
         "providers.capabilities": "Capabilities",
         "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
         "providers.model_settings": "ModelSettings",
@@ -23,6 +23,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "Recovery ResumesStreams Settings SpeaksWebSocket UnderWay WorksInBackground "
         ),
         "providers.registry": "ModelString caps_of find_provider providers register_provider",
+        "providers.shared.endpoints": "aws_sigv4",
         "providers.transfers": "FileAddress Pause Request StoredFile Transfer TransfersFiles Upload",
     },
 )

@@ -41,6 +41,7 @@ from sidestream.providers.registry import (
     providers as providers,
     register_provider as register_provider,
 )
+from sidestream.providers.shared.endpoints import aws_sigv4 as aws_sigv4
 from sidestream.providers.transfers import (
     FileAddress as FileAddress,
     Pause as Pause,
@@ -51,6 +52,7 @@ from sidestream.providers.transfers import (
     Upload as Upload,
 )
 from sidestream.transport.calls import (
+    Auth as Auth,
     FileBody as FileBody,
     FrameHead as FrameHead,
     HttpCall as HttpCall,

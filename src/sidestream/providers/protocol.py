@@ -22,7 +22,7 @@ from sidestream.text.redaction import redact_url
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import RemoteMCP, ServerSideTool
 from sidestream.tools.spec import ToolSpec
-from sidestream.transport.calls import HttpCall, OpensHttp, SocketCodec, Transport
+from sidestream.transport.calls import Auth, HttpCall, OpensHttp, SocketCodec, Transport
 
 
 class CompactionPlan(Struct, frozen=True):
@@ -175,21 +175,30 @@ class Encoded(Struct, frozen=True, kw_only=True, gc=False):
         self,
         method: str,
         url: str,
-        auth: Callable[[], Mapping[str, str]] | None = None,
+        auth: Callable[..., Mapping[str, str]] | None = None,
         *,
         body: bytes | None = None,
         stream: bool = False,
     ) -> HttpCall:
         """Return a later call about the same response, with the request's headers and fresh credentials from `auth`.
 
-        With `stream`, the call asks for events instead of one JSON body.
+        A signed request's later calls are signed too. With `stream`, the call asks for events instead of one JSON body.
         """
         kept = {
             name: text for name, text in self.call.headers.items() if name.lower() not in ("accept", "content-type")
         }
-        headers = {"Accept": "text/event-stream" if stream else "application/json", **kept, **(auth() if auth else {})}
-        variable = self.call.key_variable
-        return HttpCall(method=method, url=url, headers=headers, body=body, stream=stream, key_variable=variable)
+        headers = {"Accept": "text/event-stream" if stream else "application/json", **kept}
+        if auth is not None and self.call.sign is None:
+            headers |= auth()
+        return HttpCall(
+            method=method,
+            url=url,
+            headers=headers,
+            body=body,
+            stream=stream,
+            key_variable=self.call.key_variable,
+            sign=self.call.sign,
+        )
 
 
 @runtime_checkable
@@ -486,8 +495,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     api_key: str | None = None
     base_url: str | None = None
     headers: dict[str, str] = {}
-    auth: Callable[[], Mapping[str, str]] | None = None
-    """Returns the auth headers for each request, in place of the key (Azure, gateways, expiring tokens)."""
+    auth: Auth | None = None
+    """Returns the auth headers for each request, in place of the key (Azure, gateways, expiring tokens). A function
+    with a parameter gets the request, and is called again for each retry (signatures)."""
 
     def __repr__(self) -> str:
         return f"Settings(base_url={redact_url(self.base_url or '')!r})"

@@ -5,6 +5,7 @@ Encoders create `HttpCall`s without touching sockets. A `Transport` sends them: 
 """
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 from msgspec import Struct
@@ -76,6 +77,9 @@ class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
     stream: bool = False
     key_variable: str | None = None
     """Environment variable that holds the key. The error for a refused key names it."""
+    sign: "Callable[[HttpCall], Mapping[str, str]] | None" = None
+    """Returns more headers for each try, such as a signature, from the call with all other headers. Runs in a
+    thread."""
     has_untrusted_host: bool = False
     """Whether the host came from data, e.g. a redirect, rather than configuration. It must then have a public
     address."""
@@ -87,6 +91,22 @@ class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
 
     def __rich_repr__(self) -> list[Any]:
         return [self.method, redact_url(self.url)]  # msgspec's default would show all fields
+
+
+Auth = Callable[[], Mapping[str, str]] | Callable[[HttpCall], Mapping[str, str]]
+"""Returns auth headers, either any time or for one request."""
+
+
+def signer_of(auth: Auth) -> Callable[[HttpCall], Mapping[str, str]] | None:
+    """Return the function if it requires the request as its argument, else None."""
+    try:
+        parameters = signature(auth).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return None
+    takes_request = any(
+        parameter.default is parameter.empty and parameter.kind < parameter.VAR_POSITIONAL for parameter in parameters
+    )
+    return cast("Callable[[HttpCall], Mapping[str, str]]", auth) if takes_request else None
 
 
 class Opening(Struct, frozen=True, kw_only=True, gc=False):

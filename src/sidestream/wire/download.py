@@ -112,12 +112,13 @@ def redirected(call: HttpCall, status: int, location: str, first: HttpCall) -> H
     schemes = ("https",) if source.scheme == "https" else ("https", "http")
     if not location or target.scheme not in schemes or not target.raw_host:
         raise _not_followed(call, status, location)
-    headers = call.headers
+    headers, sign = call.headers, call.sign
     if not is_same_origin(source, target):
+        sign = None
         headers = {name: value for name, value in headers.items() if name.lower() in _FOREIGN_HEADERS}
     configured = None if first.has_untrusted_host else parsed_url(first.url)
     is_configured = configured is not None and is_same_origin(target, configured) and not _userinfo(target)
-    return replace(call, url=url, headers=headers, has_untrusted_host=not is_configured)
+    return replace(call, url=url, headers=headers, sign=sign, has_untrusted_host=not is_configured)
 
 
 def _not_followed(call: HttpCall, status: int, location: str) -> ProviderError:

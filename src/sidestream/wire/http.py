@@ -18,7 +18,7 @@ from yarl import URL
 
 from sidestream.errors import ConfigurationError, ConnectError, ProviderError, RunError, StreamTimeoutError
 from sidestream.limits import Limits
-from sidestream.text.redaction import is_secret_header, register_secret, secrets_in
+from sidestream.text.redaction import Secret, is_secret_header, register_secret, secrets_in
 from sidestream.text.urls import origin_of
 from sidestream.transport.calls import FileBody, HttpCall, HttpResponse
 from sidestream.version import __version__
@@ -150,6 +150,8 @@ class HttpTransport:
     async def _open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         headers = self._headers_of(call)
         send = self._send if call.file is None else self._upload
+        if call.sign is not None:
+            send = partial(_signed, send)
         attempts = Attempts()
         response = await with_retries(partial(send, call, headers, limits), call, limits, self._retry, attempts)
         if attempts.causes:
@@ -161,6 +163,8 @@ class HttpTransport:
 
         async def request(hop: HttpCall) -> aiohttp.ClientResponse:
             headers = merged_headers(hop, defaults)
+            if hop.sign is not None:
+                headers = await signed_headers(hop, headers)
             for secret in secrets_in(hop.headers):
                 register_secret(secret)
             return await typed(lambda _: self._request(hop, headers, limits), hop, limits)
@@ -368,6 +372,27 @@ class _Headers:
     def fits(self, call: HttpCall) -> bool:
         """Return whether another call has the same headers."""
         return self._kind == (call.stream, call.body is None) and self._given == call.headers
+
+
+async def signed_headers(call: HttpCall, headers: Mapping[str, str]) -> dict[str, str]:
+    """Add the headers that the call's `sign` returns for it. It gets all other headers and the URL as sent."""
+    assert call.sign is not None
+    made = await asyncio.to_thread(call.sign, replace(call, url=str(as_url(call.url)), headers=dict(headers)))
+    added = {name: Secret(value) for name, value in made.items()}
+    for name, value in added.items():
+        if is_secret_header(name):
+            register_secret(value)
+    return merged_headers(replace(call, headers=added), headers)
+
+
+async def _signed(
+    send: Callable[[HttpCall, Mapping[str, str], Limits], Awaitable[_Answer]],
+    call: HttpCall,
+    headers: Mapping[str, str],
+    limits: Limits,
+) -> _Answer:
+    """Sign a call and send it. Each try has its own signature, since signatures hold the time."""
+    return await send(call, await signed_headers(call, headers), limits)
 
 
 def merged_headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:

@@ -1,10 +1,12 @@
 """Endpoints (base URL, credentials and headers of a provider), and the base class of models behind one."""
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -16,7 +18,7 @@ from sidestream.providers.shared.attachments import elsewhere
 from sidestream.providers.shared.encoding import ContextT, EncodedRequest
 from sidestream.text.redaction import Secret, register_secret
 from sidestream.transport.base_urls import is_loopback
-from sidestream.transport.calls import FileBody, HttpCall
+from sidestream.transport.calls import FileBody, HttpCall, signer_of
 
 JSON = "application/json"
 BYTES = "application/binary"
@@ -34,6 +36,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     """Default headers. Those of the settings override them, and those of a call override both."""
     warnings: tuple[str, ...] = ()
+    sign: Callable[[HttpCall], Mapping[str, str]] | None = None
+    """The settings' auth, if it needs to see the request."""
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r})"
@@ -65,11 +69,13 @@ class Endpoint(Struct, frozen=True, kw_only=True):
             file=file,
             stream=stream,
             key_variable=self.key_variable,
+            sign=self.sign,
         )
 
     def _credentials(self) -> dict[str, str]:
-        if self.settings.auth is not None:
-            return {name: Secret(value) for name, value in self.settings.auth().items()}
+        if self.settings.auth is not None and self.sign is None:
+            auth = cast("Callable[[], Mapping[str, str]]", self.settings.auth)
+            return {name: Secret(value) for name, value in auth().items()}
         if self.api_key is None:
             return {}
         return {
@@ -93,7 +99,7 @@ def open_endpoint(
     `key_variables` is empty. The error says that `who` needs a key, and where to create one.
     """
     if settings.auth is not None:
-        return Endpoint(base_url=base_url, settings=settings, headers=headers or {})
+        return Endpoint(base_url=base_url, settings=settings, headers=headers or {}, sign=signer_of(settings.auth))
     given = Secret((settings.api_key or "").strip())
     held = [name for name in key_variables if os.environ.get(name, "").strip() and not given]
     key = given or (Secret(os.environ[held[0]].strip()) if held else None)
@@ -138,6 +144,58 @@ def url_from_variables(template: str, *, who: str) -> str:
         return found
 
     return re.sub(r"\{([^}]+)\}", value, template)
+
+
+def aws_sigv4(
+    service: str, region: str | None = None, *, profile: str | None = None
+) -> Callable[[HttpCall], dict[str, str]]:
+    """Return an `auth` that signs each request with the AWS credentials that botocore finds.
+
+    ```python
+    Agent("anthropic-bedrock:MODEL", auth=aws_sigv4("bedrock"))
+    ```
+
+    The region defaults to `AWS_REGION`, then to botocore's. Raises ConfigurationError if botocore is not installed or
+    there is no region, and MissingKeyError at the first request if there are no credentials.
+    """
+    try:
+        auth, requests, sessions = map(import_module, ("botocore.auth", "botocore.awsrequest", "botocore.session"))
+    except ImportError:
+        raise ConfigurationError("AWS signatures need botocore: pip install botocore") from None
+    session = sessions.Session(profile=profile)
+    place = region or os.environ.get("AWS_REGION", "").strip() or session.get_config_variable("region")
+    if not place:
+        raise ConfigurationError("AWS signatures need a region: set AWS_REGION, or pass region to aws_sigv4")
+
+    def sign(call: HttpCall) -> dict[str, str]:
+        credentials = session.get_credentials()
+        if credentials is None:
+            raise MissingKeyError(
+                "no AWS credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or configure a profile"
+            )
+        headers = dict(call.headers)
+        if call.file is not None:
+            headers["X-Amz-Content-SHA256"] = _sha256(call.file)
+        request = requests.AWSRequest(method=call.method, url=call.url, headers=headers, data=call.body or b"")
+        auth.SigV4Auth(credentials, service, place).add_auth(request)
+        return {name: value for name, value in request.headers.items() if call.headers.get(name) != value}
+
+    return sign
+
+
+def _sha256(file: FileBody) -> str:
+    digest = hashlib.sha256(file.head)
+    if isinstance(file.source, bytes):
+        digest.update(file.source[file.start : file.end])
+    else:
+        with file.source.open("rb") as source:
+            source.seek(file.start)
+            left = file.end - file.start
+            while left and (piece := source.read(min(left, 1 << 20))):
+                digest.update(piece)
+                left -= len(piece)
+    digest.update(file.tail)
+    return digest.hexdigest()
 
 
 def as_segment(part: str) -> str:

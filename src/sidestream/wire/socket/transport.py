@@ -54,7 +54,8 @@ class WebSocketTransport:
         """Send the call, with retries. Returns at the first event."""
         refused_s = self._refused_s.get(call.url)
         is_refused = refused_s is not None and monotonic() < refused_s + FALLBACK_S
-        message_for = None if is_refused or call.has_untrusted_host else self._codec.request(call)
+        needs_http = is_refused or call.has_untrusted_host or call.sign is not None
+        message_for = None if needs_http else self._codec.request(call)
         if message_for is None:
             return await self._http.open(call, limits)
         try:
