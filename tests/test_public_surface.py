@@ -86,7 +86,7 @@ PUBLIC = {
         Telemetry
     """,
     "sidestream.testing": """
-        Answer AwaitedSteer ChatScript check_stream crash_loop CrashedRun CrashLoopError dropped encode_event encode_events
+        Answer AwaitedSteer aws_frame aws_frames ChatScript check_stream crash_loop CrashedRun CrashLoopError dropped encode_event encode_events
         error_reply Exchange failpoint FakeProvider GeminiScript hostile_server html_page InteractionScript json_reply Keepalives LeakError McpFault
         MessagesScript ModelReply no_leaks pixel_png Received recorded RecordedRequest RecordedResponse Recording RecordingTransport
         ReplayTransport Reply responses_function_call responses_text ResponsesScript ScriptedModel ScriptedReply socket_close socket_frame

@@ -8,7 +8,15 @@ from msgspec.structs import replace
 
 from sidestream.providers.protocol import Decoder
 from sidestream.providers.registry import providers
-from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse, Recording, to_value
+from sidestream.replay.recording import (
+    EVENT_STREAM,
+    Exchange,
+    RecordedRequest,
+    RecordedResponse,
+    Recording,
+    splitter_for,
+    to_value,
+)
 from sidestream.testing import (
     ChatScript,
     GeminiScript,
@@ -19,7 +27,6 @@ from sidestream.testing import (
     pixel_png,
 )
 from sidestream.transport.calls import DONE
-from sidestream.wire.sse import Splitter
 from support.places import RECORDINGS
 
 MORE_RECORDINGS = RECORDINGS.with_name("recordings-more")
@@ -112,7 +119,7 @@ def frames_of(exchange: Exchange) -> list[bytes]:
     """The data of each event; of an answer that was not streamed, its body alone."""
     if not exchange.is_stream:
         return [exchange.body_bytes()]
-    splitter = Splitter(UNLIMITED)
+    splitter = splitter_for(exchange.response.content_type, UNLIMITED)
     return splitter.feed(exchange.body_bytes()) + splitter.flush()
 
 
@@ -125,7 +132,8 @@ def with_events(exchange: Exchange, events: list[bytes]) -> Exchange:
     """The same exchange with other events."""
     if not exchange.is_stream:
         return with_body(exchange, events[0] if events else b"")
-    return with_body(exchange, b"".join(b"data: %b\n\n" % data.replace(b"\n", b"\ndata: ") for data in events))
+    plain = replace(exchange, response=replace(exchange.response, content_type=EVENT_STREAM))
+    return with_body(plain, b"".join(b"data: %b\n\n" % data.replace(b"\n", b"\ndata: ") for data in events))
 
 
 def with_body(exchange: Exchange, body: bytes) -> Exchange:

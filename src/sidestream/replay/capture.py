@@ -15,12 +15,13 @@ from sidestream.replay.recording import (
     RecordedResponse,
     Recording,
     essence,
+    splitter_for,
     to_value,
 )
 from sidestream.stream.parts import Json
 from sidestream.text.redaction import REDACTED, is_secret_header, redact, register_secret, secrets_in
 from sidestream.transport.calls import HttpCall, HttpResponse, SentSteer, Transport, WrappedResponse
-from sidestream.wire.sse import Splitter
+from sidestream.wire.aws_frames import FRAMES
 
 STEERS = "steers"
 """Field of a recorded request for a response that the server started on its own: the messages it answers."""
@@ -92,19 +93,25 @@ class Capture:
 
     def split_events(self) -> None:
         """Split the stream in `data` into events, so that each is redacted separately."""
-        splitter = Splitter(len(self.data) + 1)
-        self.events = [*splitter.feed(self.data), *splitter.flush()]
+        splitter = splitter_for(self.content_type, len(self.data) + 1)
+        try:
+            self.events = splitter.feed(self.data)
+            self.events += splitter.flush()
+        except RunError as error:  # reported by the last frame
+            self.events.append(dumps({"type": "error", "error": {"type": error.code, "message": error.message}}))
 
     def exchange(self) -> Exchange:
         """Return the exchange, without secrets."""
         url = urlsplit(self.call.url)
         path = redact(f"{url.path}?{url.query}" if url.query else url.path)
         request_body = _redacted(to_value(self.call.body or b"", is_json=True))
-        is_json = essence(self.content_type) == "application/json"
+        kind = essence(self.content_type)
+        is_json = kind == "application/json"
         body = "".join(map(_redacted_frame, self.events)) or _redacted(to_value(self.data, is_json=is_json))
         return Exchange(
             request=RecordedRequest(self.call.method, path, request_body),
-            response=RecordedResponse(self.status, self.content_type, body),
+            # Events are written as server-sent events, whatever their frames were.
+            response=RecordedResponse(self.status, EVENT_STREAM if kind == FRAMES else self.content_type, body),
         )
 
 

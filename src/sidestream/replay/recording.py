@@ -12,6 +12,7 @@ was not recorded; `{"base64": "..."}` holds bytes that are not UTF-8. Headers ar
 
 import base64
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -19,11 +20,16 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
-from sidestream.errors import ConfigurationError
+from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import dumps, loads
 from sidestream.stream.parts import Json
+from sidestream.transport.calls import HttpCall
+from sidestream.wire.aws_frames import FRAMES, FrameSplitter
+from sidestream.wire.sse import Splitter
 
 EVENT_STREAM = "text/event-stream"
+STREAMS = frozenset({EVENT_STREAM, FRAMES})
+"""Content types of streams."""
 
 
 class RecordedRequest(Struct, frozen=True):
@@ -50,8 +56,8 @@ class Exchange(Struct, frozen=True):
 
     @property
     def is_stream(self) -> bool:
-        """Whether the response is a stream of server-sent events."""
-        return essence(self.response.content_type) == EVENT_STREAM
+        """Whether the response is a stream of events."""
+        return essence(self.response.content_type) in STREAMS
 
     def body_bytes(self) -> bytes:
         """Return the response's body as bytes."""
@@ -115,6 +121,20 @@ def to_value(data: bytes, *, is_json: bool) -> Json:
         if is_json and isinstance(value := loads(text), dict | list) and "base64" not in value:
             return cast("Json", value)
     return text or None
+
+
+def splitter_for(content_type: str, max_event_bytes: int) -> Splitter | FrameSplitter:
+    """Create the splitter for a recorded stream."""
+    if essence(content_type) != FRAMES:
+        return Splitter(max_event_bytes)
+
+    def refused(status: int, headers: Mapping[str, str], body: bytes) -> RunError:
+        # The same error as for live traffic. Its module imports aiohttp, which a replay needs only here.
+        from sidestream.wire.failures import status_error
+
+        return status_error(HttpCall(url="http://recording"), status, headers, body)
+
+    return FrameSplitter(max_event_bytes, refused)
 
 
 def essence(content_type: str) -> str:

@@ -8,9 +8,9 @@ from urllib.parse import unquote, urlsplit
 
 from sidestream.errors import ProviderError
 from sidestream.limits import Limits
-from sidestream.replay.recording import Exchange, Recording
+from sidestream.replay.recording import Exchange, Recording, essence, splitter_for
 from sidestream.transport.calls import HttpCall, HttpResponse
-from sidestream.wire.sse import Splitter
+from sidestream.wire.aws_frames import FRAMES, frames_of
 
 ChunkSizes = int | Sequence[int] | None
 """Sizes of the pieces that bytes are cut into: one size, or several in rotation. None means not to cut them."""
@@ -78,9 +78,10 @@ class _ReplayedResponse:
         self.status = exchange.response.status
         self.is_stream = exchange.is_stream
         self._exchange = exchange
-        self._splitter = Splitter(limits.max_event_bytes)
+        self._splitter = splitter_for(exchange.response.content_type, limits.max_event_bytes)
         data = exchange.body_bytes()
-        self._pieces = _frames(data) if sizes is None and pace_s > 0 else pieces(data, sizes)
+        frames = frames_of if essence(exchange.response.content_type) == FRAMES else _frames
+        self._pieces = frames(data) if sizes is None and pace_s > 0 else pieces(data, sizes)
         self._pace_s = pace_s
         self._at_start = True
         self._at_end = not exchange.is_stream

@@ -36,6 +36,7 @@ _OVERFLOW_STATUSES = frozenset({400, 413, 422, 500, None})  # None means in the 
 _OVERFLOW = (
     r"(?is)context_length_exceeded|exceed_context_size|context_window_exceeded"  # codes: OpenAI and kin, llama.cpp
     r"|prompt is too long|exceed context limit"  # Anthropic
+    r"|input is too long for requested model"  # Amazon Bedrock
     r"|token count\b.{0,40}\bexceeds the maximum"  # Google
     r"|maximum (context|prompt) length|exceeds the (available |model's )?context|the context window of this model"
     r"|inputs?`? tokens \+ `?max_new_tokens"  # servers of open models

@@ -40,8 +40,8 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "testing.leaks": "LeakError check_stream no_leaks",
         "testing.messages_script": "MessagesScript",
         "testing.replies": (
-            "AwaitedSteer Keepalives Reply dropped encode_event encode_events error_reply html_page json_reply "
-            "pixel_png recorded sse"
+            "AwaitedSteer Keepalives Reply aws_frame aws_frames dropped encode_event encode_events error_reply "
+            "html_page json_reply pixel_png recorded sse"
         ),
         "testing.responses_script": "ResponsesScript responses_function_call responses_text steer_report",
         "testing.scripted": "ModelReply ScriptedModel",

@@ -24,6 +24,8 @@ from sidestream.testing.replies import (
     AwaitedSteer as AwaitedSteer,
     Keepalives as Keepalives,
     Reply as Reply,
+    aws_frame as aws_frame,
+    aws_frames as aws_frames,
     dropped as dropped,
     encode_event as encode_event,
     encode_events as encode_events,

@@ -100,7 +100,7 @@ class Received(Struct, frozen=True):
     def asks_for_stream(self) -> bool:
         """Whether the client requests server-sent events, in any of the APIs' ways."""
         wants = (as_object(self.json).get("stream"), self.query.get("stream") == "true", self.query.get("alt") == "sse")
-        return True in wants or self.path.endswith(":streamGenerateContent")
+        return True in wants or self.path.endswith((":streamGenerateContent", "/invoke-with-response-stream"))
 
 
 Answer = Reply | Callable[[Received], Reply]

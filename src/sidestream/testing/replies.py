@@ -20,6 +20,7 @@ from sidestream.jsontext import dumps, without_none
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ChunkSizes
 from sidestream.stream.parts import Json
+from sidestream.wire.aws_frames import FRAMES
 
 Event = dict[str, Json]
 """One event of a provider's stream."""
@@ -102,6 +103,29 @@ def encode_events(events: Iterable[Event | str | bytes]) -> bytes:
 def sse(events: Iterable[Event | str | bytes | asyncio.Event | AwaitedSteer], **fields: Any) -> Reply:
     """Create a reply that streams these events. `fields` are those of `Reply`, e.g. `cut="reset"`."""
     return Reply(body=[*events], **fields)
+
+
+def aws_frame(payload: Event | bytes, **headers: str) -> bytes:
+    """Encode a frame of an AWS event stream. `event_type="chunk"` is the header `:event-type`, and so on."""
+    fields = b""
+    for name, value in headers.items():
+        key, text = f":{name.replace('_', '-')}".encode(), value.encode()
+        fields += bytes([len(key)]) + key + b"\x07" + struct.pack(">H", len(text)) + text
+    data = payload if isinstance(payload, bytes) else dumps(payload)
+    prelude = struct.pack(">II", len(fields) + len(data) + 16, len(fields))
+    content = prelude + zlib.crc32(prelude).to_bytes(4) + fields + data
+    return content + zlib.crc32(content).to_bytes(4)
+
+
+def aws_frames(events: Iterable[Event | bytes], **fields: Any) -> Reply:
+    """Create a reply that streams these events as Amazon Bedrock does. Bytes are sent unchanged."""
+    frames = [
+        event
+        if isinstance(event, bytes)
+        else aws_frame({"bytes": base64_text(dumps(event)), "p": "abc"}, event_type="chunk", message_type="event")
+        for event in events
+    ]
+    return Reply(body=frames, content_type=FRAMES, **fields)
 
 
 def json_reply(value: Json, content_type: str = "application/json", **fields: Any) -> Reply:

@@ -22,6 +22,7 @@ from sidestream.text.redaction import Secret, is_secret_header, register_secret,
 from sidestream.text.urls import origin_of
 from sidestream.transport.calls import FileBody, HttpCall, HttpResponse
 from sidestream.version import __version__
+from sidestream.wire.aws_frames import FRAMES, FrameSplitter
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
 from sidestream.wire.egress import (
     AddressPolicy,
@@ -336,8 +337,9 @@ async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limit
             status=status,
         )
     kind = response.content_type
-    if call.stream and kind == "text/event-stream":
-        stream = EventStream(response, call, limits)
+    if call.stream and kind in ("text/event-stream", FRAMES):
+        frames = FrameSplitter(limits.max_event_bytes, partial(status_error, call)) if kind == FRAMES else None
+        stream = EventStream(response, call, limits, frames)
         await stream.begin()
         return stream
     if call.stream and (kind == "application/json" or kind.endswith("+json")):

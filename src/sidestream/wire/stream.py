@@ -16,6 +16,7 @@ from sidestream.errors import RunError
 from sidestream.jsontext import loads
 from sidestream.limits import Limits
 from sidestream.transport.calls import HttpCall, Opening, is_keep_alive, is_plain_keep_alive
+from sidestream.wire.aws_frames import FrameSplitter
 from sidestream.wire.download import too_large
 from sidestream.wire.failures import connect_error, idle_timeout, truncated
 from sidestream.wire.sse import Splitter
@@ -40,14 +41,20 @@ class EventStream:
     is_stream = True
     opening = Opening()
 
-    def __init__(self, response: aiohttp.ClientResponse, call: HttpCall, limits: Limits) -> None:
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        call: HttpCall,
+        limits: Limits,
+        splitter: Splitter | FrameSplitter | None = None,
+    ) -> None:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._response = response
         self._content = response.content
         self._call = call
         self._limits = limits
-        self._splitter = Splitter(limits.max_event_bytes)
+        self._splitter = splitter or Splitter(limits.max_event_bytes)
         self._received_bytes = 0
         self._ready: list[bytes] | None = None
         self._has_begun = False

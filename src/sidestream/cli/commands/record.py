@@ -17,7 +17,7 @@ from yarl import URL
 
 from sidestream.cli import exit_codes
 from sidestream.replay.capture import Capture
-from sidestream.replay.recording import EVENT_STREAM, Recording, essence
+from sidestream.replay.recording import STREAMS, Recording, essence
 from sidestream.text.redaction import redact
 from sidestream.transport.calls import HttpCall
 from sidestream.wire.egress import configured_session
@@ -129,7 +129,7 @@ class RecordingProxy:
                 await response.write_eof()
         finally:  # Record what has arrived even if the program disconnects.
             capture.data = bytes(data)
-            if essence(kind) == EVENT_STREAM:
+            if essence(kind) in STREAMS:
                 capture.split_events()
         return response
 
