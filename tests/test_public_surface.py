@@ -70,7 +70,7 @@ PUBLIC = {
     """,
     "sidestream.providers": """
         Auth aws_sigv4 Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel CompactionPlan CompactsHistory Decoder EmbeddingCall
-        EmbeddingsResult EmbedsText Encoded FileAddress FileBody FileRef find_provider FrameHead HttpCall HttpResponse
+        EmbeddingsResult EmbedsText Encoded FileAddress FileBody FileRef find_provider FrameHead google_token HttpCall HttpResponse
         KnowsWindow LaneFailure ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest ModelSettings
         ModelString NamedInTelemetry NamesFiles OpensHttp Pause Provider providers Recovery register_provider Request
         ResumesStreams Settings SocketCodec SpeaksWebSocket StoredFile Transfer TransfersFiles Transport UnderWay Upload WorksInBackground

@@ -14,7 +14,6 @@ from sidestream.replay.recording import Exchange, Recording
 from sidestream.stream.parts import Custom, Finish, Raw, ReasoningDelta, ToolCall, ToolResult
 
 NOT_HERE = {
-    "c-bedrock-claude-invoke-stream": "frames of AWS around Messages events",
     "p-bedrock-nova-code-interpreter-converse-stream": "Converse",
     "r-bedrock-nova-grounding-converse-stream": "Converse",
 }
@@ -53,7 +52,7 @@ def text_in(exchange: Exchange) -> str:
     if exchange.request.path.endswith("/responses"):
         messages = [item for item in answer(exchange).get("output", ()) if item["type"] == "message"]
         return "".join(part["text"] for item in messages for part in item["content"])
-    if exchange.request.path.endswith("/messages"):
+    if exchange.request.path.endswith(("/messages", "/invoke-with-response-stream")):
         return "".join(v["delta"].get("text", "") for v in values(exchange) if v["type"] == "content_block_delta")
     contents = [
         (choice.get("delta") if exchange.is_stream else choice["message"]).get("content")

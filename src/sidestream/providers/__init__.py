@@ -23,7 +23,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "Recovery ResumesStreams Settings SpeaksWebSocket UnderWay WorksInBackground "
         ),
         "providers.registry": "ModelString caps_of find_provider providers register_provider",
-        "providers.shared.endpoints": "aws_sigv4",
+        "providers.shared.endpoints": "aws_sigv4 google_token",
         "providers.transfers": "FileAddress Pause Request StoredFile Transfer TransfersFiles Upload",
     },
 )

@@ -41,7 +41,7 @@ from sidestream.providers.registry import (
     providers as providers,
     register_provider as register_provider,
 )
-from sidestream.providers.shared.endpoints import aws_sigv4 as aws_sigv4
+from sidestream.providers.shared.endpoints import aws_sigv4 as aws_sigv4, google_token as google_token
 from sidestream.providers.transfers import (
     FileAddress as FileAddress,
     Pause as Pause,

@@ -20,8 +20,7 @@ from sidestream.replay.recording import (
 )
 from sidestream.stream.parts import Json
 from sidestream.text.redaction import REDACTED, is_secret_header, redact, register_secret, secrets_in
-from sidestream.transport.calls import HttpCall, HttpResponse, SentSteer, Transport, WrappedResponse
-from sidestream.wire.aws_frames import FRAMES
+from sidestream.transport.calls import FRAMES, HttpCall, HttpResponse, SentSteer, Transport, WrappedResponse
 
 STEERS = "steers"
 """Field of a recorded request for a response that the server started on its own: the messages it answers."""

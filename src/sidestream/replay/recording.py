@@ -23,8 +23,8 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import dumps, loads
 from sidestream.stream.parts import Json
-from sidestream.transport.calls import HttpCall
-from sidestream.wire.aws_frames import FRAMES, FrameSplitter
+from sidestream.transport.calls import FRAMES, HttpCall
+from sidestream.wire.aws_frames import FrameSplitter
 from sidestream.wire.sse import Splitter
 
 EVENT_STREAM = "text/event-stream"

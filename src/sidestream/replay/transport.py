@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 from sidestream.errors import ProviderError
 from sidestream.limits import Limits
 from sidestream.replay.recording import Exchange, Recording, essence, splitter_for
-from sidestream.transport.calls import HttpCall, HttpResponse
-from sidestream.wire.aws_frames import FRAMES, frames_of
+from sidestream.transport.calls import FRAMES, HttpCall, HttpResponse
+from sidestream.wire.aws_frames import frames_of
 
 ChunkSizes = int | Sequence[int] | None
 """Sizes of the pieces that bytes are cut into: one size, or several in rotation. None means not to cut them."""

@@ -20,7 +20,7 @@ from sidestream.jsontext import dumps, without_none
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ChunkSizes
 from sidestream.stream.parts import Json
-from sidestream.wire.aws_frames import FRAMES
+from sidestream.transport.calls import FRAMES
 
 Event = dict[str, Json]
 """One event of a provider's stream."""

@@ -30,6 +30,9 @@ def is_keep_alive(event: Any) -> bool:
     return fields.get("type", fields.get("event_type")) in KEEP_ALIVES
 
 
+FRAMES: Final = "application/vnd.amazon.eventstream"
+"""Content type of a stream of AWS frames."""
+
 DONE: Final = b"[DONE]"
 """Data of the last event on many servers. It is not JSON."""
 

@@ -15,9 +15,6 @@ from msgspec import Struct
 from sidestream.errors import ProtocolError, RunError
 from sidestream.jsontext import as_object, dumps, loads
 
-FRAMES: Final = "application/vnd.amazon.eventstream"
-"""Content type of a stream of frames."""
-
 _PRELUDE_BYTES: Final = 12
 _MIN_BYTES: Final = 16
 _SIZES: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}

@@ -40,11 +40,15 @@ def tools(model: str | None, as_json: bool) -> int:
 
 
 def _hosted_by(name: str) -> "frozenset[type]":
+    from sidestream.errors import ConfigurationError
     from sidestream.providers.protocol import HostsTools, Settings
     from sidestream.providers.registry import ModelString, find_provider
 
     parsed = ModelString.parse(name)
     provider = find_provider(parsed.provider)
     chat = parsed.models.get("chat") or provider.default_models.get("chat", "")
-    model = provider.chat_model(chat, Settings(auth=dict))
+    try:
+        model = provider.chat_model(chat, Settings(auth=dict))
+    except ConfigurationError:  # a variable for the URL is not set, which does not matter here
+        return provider.server_side_tools
     return frozenset(model.hosted_tools if isinstance(model, HostsTools) else provider.server_side_tools)

@@ -4,9 +4,9 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
-from sidestream.errors import RunError
+from sidestream.errors import RunError, UnsupportedError
 from sidestream.jsontext import JsonObject, as_list, as_object, is_object, objects, text_in
 from sidestream.prices.price import Bill, Charge
 from sidestream.providers import protocol
@@ -28,7 +28,8 @@ from sidestream.providers.anthropic.versions import API_VERSION
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.shared.continuation import CONTAINER_REFUSED, UPLOADS_REFUSED, fallback_notice
 from sidestream.providers.shared.decoding import count_in
-from sidestream.providers.shared.endpoints import BYTES, as_segment, open_endpoint
+from sidestream.providers.shared.encoding import EncodedRequest
+from sidestream.providers.shared.endpoints import BYTES, EndpointModel, as_segment, open_endpoint
 from sidestream.stream.parts import File, Finish, StreamPart, ToolResult
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
@@ -214,20 +215,24 @@ REFUSALS = (
 """Code or message of a refusal → how to recover. The first match counts."""
 
 
-class MessagesModel(files.AnthropicFiles):
-    """A model behind the Messages API."""
+class MessagesOnlyModel(EndpointModel):
+    """A model behind the Messages API, without Anthropic's other APIs."""
 
     provider = PROVIDER_NAME
     options_type = AnthropicOptions
     portable_settings = frozenset(SETTINGS)
     hosted_tools = frozenset(SERVER_SIDE_TOOLS)
     compacts_history = True
-    fills_containers = True
     price_list: str | None = PRICE_LIST
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """Encode a request, and create the decoder for its response."""
-        return self._encoded("messages", request, encode_request(request, self.name, self.base_url), _decoder)
+        path, made = self._rewritten(encode_request(request, self.name, self.base_url))
+        return self._encoded(path, request, made, _decoder)
+
+    def _rewritten(self, made: EncodedRequest[MessagesContext]) -> tuple[str, EncodedRequest[MessagesContext]]:
+        """Return the path of a request, and the request as the host expects it."""
+        return "messages", made
 
     def bill(self, finish: Finish) -> Bill:
         """Return what a response is billed for."""
@@ -236,6 +241,16 @@ class MessagesModel(files.AnthropicFiles):
     def recover(self, error: RunError) -> protocol.Recovery | None:
         """Return how to retry without a container, signatures or blocks that the server no longer accepts."""
         return protocol.Refusal.recovery_of(error, REFUSALS)
+
+    def download(self, ref: protocol.FileRef) -> HttpCall:
+        """Raise UnsupportedError, since files are in another API."""
+        raise UnsupportedError(f"{self.provider} has no Files API")
+
+
+class MessagesModel(MessagesOnlyModel, files.AnthropicFiles):
+    """A model behind the Messages API, with Anthropic's Files and Models APIs beside it."""
+
+    fills_containers = True
 
     def download(self, ref: protocol.FileRef) -> HttpCall:
         """Create the call that downloads a file written by code."""
@@ -320,11 +335,15 @@ class AnthropicProvider:
         return None
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
-        """Return a decoder if the recorded request creates a message. Token counts, batches and files have none."""
-        if method.upper() != "POST" or not re.search(r"/messages/?$", path.partition("?")[0]):
-            return None
+        """Return a decoder if the recorded request creates a message, at Anthropic or on a cloud.
+
+        Token counts, batches and files have none.
+        """
+        found = _CREATES_MESSAGE.search(path.partition("?")[0])
         request: JsonObject = body if is_object(body) else {}
-        model = request.get("model")
+        if method.upper() != "POST" or found is None or (found["invoked"] and "anthropic_version" not in request):
+            return None
+        model = request.get("model") or unquote(found["vertex"] or found["invoked"] or "") or None
         names = {tool.get("name") for tool in objects(request.get("tools"))}
         return _decoder(
             MessagesContext(
@@ -334,6 +353,13 @@ class AnthropicProvider:
                 is_compaction="compaction" in request,
             )
         )
+
+
+_CREATES_MESSAGE = re.compile(
+    r"/messages/?$"
+    r"|/publishers/anthropic/models/(?P<vertex>[^/]+):(streamR|r)awPredict$"
+    r"|/model/(?P<invoked>[^/]+)/invoke(-with-response-stream)?$"  # of any vendor's model
+)
 
 
 def _in_progress(messages: Any) -> dict[str, JsonObject]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from threading import Lock
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -16,7 +17,7 @@ from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, Settings
 from sidestream.providers.shared.attachments import elsewhere
 from sidestream.providers.shared.encoding import ContextT, EncodedRequest
-from sidestream.text.redaction import Secret, register_secret
+from sidestream.text.redaction import Secret, redact, register_secret
 from sidestream.transport.base_urls import is_loopback
 from sidestream.transport.calls import FileBody, HttpCall, signer_of
 
@@ -120,6 +121,11 @@ def open_endpoint(
     )
 
 
+def has_variable(names: Sequence[str]) -> bool:
+    """Return whether one of the environment variables is set."""
+    return any(os.environ.get(name, "").strip() for name in names)
+
+
 def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Build headers from environment variables, skipping unset ones."""
     return {name: value for name, variable in variables.items() if (value := os.environ.get(variable, "").strip())}
@@ -181,6 +187,41 @@ def aws_sigv4(
         return {name: value for name, value in request.headers.items() if call.headers.get(name) != value}
 
     return sign
+
+
+def google_token() -> Callable[[HttpCall], dict[str, str]]:
+    """Return an `auth` with the current token of the Google Cloud credentials that google-auth finds.
+
+    Raises ConfigurationError if google-auth is not installed, and MissingKeyError at the first request if there are no
+    credentials.
+    """
+    try:
+        auth, requests = map(import_module, ("google.auth", "google.auth.transport.requests"))
+    except ImportError:
+        raise ConfigurationError("Google Cloud tokens need google-auth: pip install google-auth requests") from None
+    lock = Lock()
+    found: list[Any] = []
+
+    def token(call: HttpCall) -> dict[str, str]:
+        with lock:
+            try:
+                if not found:
+                    found.append(auth.default(scopes=[_GOOGLE_SCOPE])[0])
+                if not found[0].valid:
+                    found[0].refresh(requests.Request())
+            except auth.exceptions.DefaultCredentialsError:
+                raise MissingKeyError(
+                    "no Google Cloud credentials found: run `gcloud auth application-default login`, or set "
+                    "GOOGLE_APPLICATION_CREDENTIALS"
+                ) from None
+            except auth.exceptions.GoogleAuthError as error:
+                raise ConfigurationError(f"cannot get a Google Cloud token: {redact(str(error))}") from None
+        return {"Authorization": f"Bearer {found[0].token}"}
+
+    return token
+
+
+_GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 def _sha256(file: FileBody) -> str:
