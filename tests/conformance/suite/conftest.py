@@ -21,8 +21,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "wired" in metafunc.fixturenames:
         metafunc.parametrize("wired", subjects.scripted(), ids=lambda subject: subject.id)
     if "subject" in metafunc.fixturenames:
-        everyone = subjects.live(os.environ)[0] if is_live(metafunc.config) else [*subjects.scripted(), _embedded()]
+        everyone = subjects.live(os.environ)[0] if is_live(metafunc.config) else _here()
         metafunc.parametrize("subject", everyone, ids=lambda subject: subject.id)
+
+
+def _here() -> list[object]:
+    return [*subjects.scripted(), *subjects.clouds(), _embedded()]
 
 
 def _embedded() -> object:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 
 from conformance.suite.wires import (
+    Bedrock,
     Completions,
     GenerateContent,
     Interactions,
@@ -19,6 +20,7 @@ from conformance.suite.wires import (
     Responses,
     Said,
     Script,
+    Vertex,
     Wire,
 )
 from sidestream import Agent, OpenAIChatOptions, OpenAIResponsesOptions
@@ -59,6 +61,8 @@ class Row(NamedTuple):
     """The options under which the model thinks aloud."""
     prefix: str = ""
     """What stands before a model's name."""
+    named: str = ""
+    """The model for scripts, if the provider has no default."""
 
     @property
     def id(self) -> str:
@@ -100,6 +104,14 @@ ROWS = (
         prefix="interactions/",
     ),
 )
+CLOUDS = tuple(
+    Row(name, wire, None, ROWS[3].options, ROWS[3].thinks, named=f"{prefix}claude-sonnet-5-5{suffix}")
+    for name, wire, prefix, suffix in (
+        ("anthropic-vertex", Vertex(), "", "@20261001"),
+        ("anthropic-bedrock", Bedrock(), "us.anthropic.", "-20261001-v1:0"),
+    )
+)
+"""Hosts whose requests or streams have another form. Faults of the network are not tested for them again."""
 EMBEDDED = Row("local", Completions(), None, OpenAIChatOptions(temperature=0, max_completion_tokens=60), None)
 OTHER_PRESETS = tuple(
     Row(preset.name, Completions(), None, CHAT, THINKING_CHAT) for preset in PRESETS if preset.name != "openrouter"
@@ -193,7 +205,7 @@ class Subject(NamedTuple):
 
 
 def _asks_for_stream(request: Received) -> bool:
-    return bool(request.json.get("stream")) or request.path.endswith(":streamGenerateContent")
+    return request.asks_for_stream
 
 
 async def run_parts(agent: Agent[Any], prompt: Any, **call: Any) -> list[StreamPart]:
@@ -206,11 +218,17 @@ async def run_parts(agent: Agent[Any], prompt: Any, **call: Any) -> list[StreamP
 
 def scripted() -> list[Subject]:
     """Each provider over a server that says what a test tells it to."""
-    return [Subject(row, "scripted", f"{row.provider}:{_default_model(row)}") for row in ROWS]
+    return [_scripted(row) for row in ROWS]
 
 
-def _default_model(row: Row) -> str:
-    return row.prefix + find_provider(row.provider).default_models["chat"]
+def clouds() -> list[Subject]:
+    """Known APIs on clouds, over such a server."""
+    return [_scripted(row) for row in CLOUDS]
+
+
+def _scripted(row: Row) -> Subject:
+    model = row.named or row.prefix + find_provider(row.provider).default_models["chat"]
+    return Subject(row, "scripted", f"{row.provider}:{model}")
 
 
 def embedded() -> tuple[Subject, str | None]:

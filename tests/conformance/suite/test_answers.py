@@ -114,7 +114,7 @@ async def test_chat_remembers_first_turn(subject: Subject) -> None:
 async def test_abandoned_stream_does_not_leak(subject: Subject) -> None:
     cut = subject.wire.script(Text("One two three four five six.")).reply()
     # The last frames never come: what ends this stream is the one who reads it.
-    stalled = type(cut)(body=[*cut.body[: len(cut.body) // 2 + 1], asyncio.Event()])
+    stalled = type(cut)(body=[*cut.body[: len(cut.body) // 2 + 1], asyncio.Event()], content_type=cut.content_type)
     async with no_leaks(), subject.open(stalled) as talk:
         async with talk.agent.stream("Count from one to one hundred, in words.") as run:
             async for part in run:
@@ -126,7 +126,7 @@ async def test_abandoned_stream_does_not_leak(subject: Subject) -> None:
 
 async def test_cancelled_send_does_not_leak(subject: Subject) -> None:
     cut = subject.wire.script(Text("One two three four five six.")).reply()
-    stalled = type(cut)(body=[*cut.body[: len(cut.body) // 2 + 1], asyncio.Event()])
+    stalled = type(cut)(body=[*cut.body[: len(cut.body) // 2 + 1], asyncio.Event()], content_type=cut.content_type)
     async with no_leaks(), subject.open(stalled) as talk:
         begun = asyncio.Event()
 

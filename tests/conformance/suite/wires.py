@@ -16,6 +16,7 @@ from sidestream.testing import (
     Received,
     Reply,
     ResponsesScript,
+    aws_frames,
     error_reply,
     json_reply,
 )
@@ -314,6 +315,34 @@ class Messages:
     def models(self, *names: str) -> Reply:
         entries = [{"type": "model", "id": name, "display_name": name} for name in names]
         return json_reply({"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]})
+
+
+class Vertex(Messages):
+    """The Messages API on Vertex AI, with the model in the path."""
+
+    base_path = "/v1/projects/p/locations/global/publishers/anthropic"
+    call_path = "awPredict"
+
+
+class Bedrock(Messages):
+    """The Messages API on Amazon Bedrock, with the model in the path and streams in AWS frames."""
+
+    base_path = ""
+    call_path = "/invoke-with-response-stream"
+
+    def script(self, *said: Said, usage: tuple[int, int] | None = None) -> Script:
+        return Framed(super().script(*said, usage=usage))
+
+
+class Framed:
+    """An answer whose events are sent in AWS frames."""
+
+    def __init__(self, script: Any) -> None:
+        self._script = script
+        self.whole_reply = script.whole_reply
+
+    def reply(self, **fields: Any) -> Reply:
+        return aws_frames(self._script.events(), whole=self._script.response(), **fields)
 
 
 class GenerateContent:

@@ -207,7 +207,8 @@ class CloudMessagesModel(MessagesOnlyModel):
         return encoded
 
     def _rewritten(self, made: MessagesRequest) -> tuple[str, MessagesRequest]:
-        return self._host.rewrite(self.name, made)
+        named = replace(made, context=replace(made.context, provider=self.provider))
+        return self._host.rewrite(self.name, named)
 
 
 class CloudModel(CloudMessagesModel, MessagesModel):

@@ -29,6 +29,8 @@ RESULT_TOOL = "return_result"
 class MessagesContext(decoding.DecodeContext, frozen=True, kw_only=True):
     """Request context for the decoder of a message."""
 
+    provider: str = PROVIDER_NAME
+    """Name of the provider whose host answers."""
     has_result_tool: bool = False
     """Whether calls of the reserved tool are the answer, as text."""
     waiting: Mapping[str, dict[str, Any]] = {}

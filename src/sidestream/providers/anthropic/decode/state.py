@@ -102,7 +102,7 @@ class MessagesState(DecoderState):
     STAGES: ClassVar[Mapping[str, Stage]] = {"start": "started", "done": "running"}
 
     def __init__(self, context: MessagesContext) -> None:
-        super().__init__(PROVIDER_NAME)
+        super().__init__(context.provider)
         self.context = context
         self.blocks: list[BlockState] = []
         self.closed = 0
