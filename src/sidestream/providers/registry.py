@@ -200,6 +200,10 @@ class ProviderInfo(Struct, frozen=True, kw_only=True):
     key_variables: tuple[str, ...] = ()
     """Environment variables for the key. One is enough. Empty if no key is needed."""
     has_key: bool = False
+    credentials: str = ""
+    """Other credentials that work in place of a key. Whether there are any is not known before a request."""
+    missing_variables: tuple[str, ...] = ()
+    """Other environment variables that requests need and that are not set."""
     server_side_tools: tuple[str, ...] = ()
 
 
@@ -218,11 +222,20 @@ def providers_by_key_variable() -> dict[str, list[str]]:
 
 
 def base_urls() -> dict[str, str]:
-    """Map each base URL variable to the URL that it holds, or to the provider's default."""
+    """Map each base URL variable to the URL that it holds, or to the provider's default.
+
+    Defaults that need other variables are left out unless these are set.
+    """
+    from sidestream.providers.shared.endpoints import missing_variables, url_from_variables
+
     found: dict[str, str] = {}
     for provider in providers().values():
         declared: Mapping[str, str] = getattr(provider, "base_urls", {})
-        found |= {variable: base_url_in(variable) or url for variable, url in declared.items()}
+        for variable, template in declared.items():
+            if url := base_url_in(variable):
+                found[variable] = url
+            elif not missing_variables(template):
+                found[variable] = url_from_variables(template, who=provider.display_name)
     return found
 
 
@@ -235,6 +248,8 @@ def _provider_info(provider: Provider) -> ProviderInfo:
         default_models=dict(provider.default_models),
         key_variables=names,
         has_key=any(os.environ.get(name, "").strip() for name in names),
+        credentials=getattr(provider, "credentials", ""),
+        missing_variables=tuple(getattr(provider, "missing_variables", ())),
         server_side_tools=tuple(sorted(tool.key for tool in provider.server_side_tools)),
     )
 

@@ -25,6 +25,7 @@ from sidestream.providers import ModelRequest, Settings, caps_of, find_provider
 from sidestream.providers.anthropic.clouds import HOSTS, ClaudeHost
 from sidestream.providers.anthropic.options import AnthropicTool
 from sidestream.providers.anthropic.versions import API_VERSION
+from sidestream.providers.registry import base_urls
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
@@ -119,8 +120,16 @@ def test_missing_variable_of_url_is_named(monkeypatch: pytest.MonkeyPatch, host:
     for variable in VARIABLES:
         monkeypatch.delenv(variable)
     with pytest.raises(ConfigurationError, match=r"set (ANTHROPIC_|AWS_REGION)"):
-        model_of(host.name)
-    assert not host.base_urls or host.name == "anthropic-vertex"
+        call_of(host.name)
+    assert host.missing_variables
+    assert host.base_url_variable not in base_urls() or host.name == "anthropic-vertex"
+
+
+def test_base_urls_are_those_of_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert base_urls()["ANTHROPIC_BEDROCK_BASE_URL"] == "https://bedrock-runtime.eu-west-1.amazonaws.com"
+    monkeypatch.setenv("ANTHROPIC_BEDROCK_BASE_URL", "http://127.0.0.1:1")
+    assert base_urls()["ANTHROPIC_BEDROCK_BASE_URL"] == "http://127.0.0.1:1"
+    assert [host.missing_variables for host in HOSTS] == [()] * len(HOSTS)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -131,6 +131,10 @@ def _keys() -> Iterator[Finding]:
         if variable in in_environment or variable in stored:
             place = "environment" if variable in in_environment else "file"
             yield Finding("keys", "ok", f"{variable}: {place}, used by {users}")
+    for info in installed_providers():
+        if info.has_key and info.missing_variables:
+            missing = ", ".join(info.missing_variables)
+            yield Finding("keys", "missing", f"{info.name} has a key, but not {missing}", "set the variable to use it")
     if not in_environment | stored:
         yield Finding("keys", "missing", "no API key is set", "sidestream keys set openai")
     for variable, url in base_urls().items():

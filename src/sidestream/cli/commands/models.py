@@ -153,9 +153,12 @@ def _list_providers(as_json: bool) -> None:
 
 
 def _key_status(provider: "ProviderInfo") -> str:
-    if not provider.key_variables:
-        return "none needed"
-    return f"{' or '.join(provider.key_variables)} {'is set' if provider.has_key else 'is not set'}"
+    keys = f"{' or '.join(provider.key_variables)} {'is set' if provider.has_key else 'is not set'}"
+    found = [keys] if provider.key_variables else []
+    if provider.credentials:
+        found.append(f"{provider.credentials} work too" if found else provider.credentials)
+    found += [f"{variable} is not set" for variable in provider.missing_variables]
+    return "; ".join(found) or "none needed"
 
 
 def _list_models(name: str, base_url: str | None, as_json: bool) -> None:

@@ -82,7 +82,8 @@ def chosen_model() -> ChosenModel:
     saved = preferences.load().model
     if saved:
         return ChosenModel(saved)
-    found = {provider.name: provider for provider in installed_providers() if provider.has_key}
+    ready = [provider for provider in installed_providers() if provider.has_key and not provider.missing_variables]
+    found = {provider.name: provider for provider in ready}
     name = next((name for name in (*_PREFERRED, *sorted(found)) if name in found), None)
     if name is None:
         return ChosenModel(EMBEDDED, "no API key is set; store one with sidestream keys set NAME")

@@ -42,6 +42,8 @@ CLIENT_TOOLS: frozenset[type[ServerSideTool]] = frozenset(
 
 _BETA_HEADER = "anthropic-beta"
 _PROFILE_HEADER = "anthropic-user-profile-id"
+_AWS, _GOOGLE = "AWS credentials", "Google Cloud credentials"
+_BEDROCK_KEYS = "https://console.aws.amazon.com/bedrock/home#/api-keys"
 _REGION = "{AWS_REGION|AWS_DEFAULT_REGION}"
 _VERTEX_REGION = "{CLOUD_ML_REGION|=global}"
 
@@ -96,12 +98,14 @@ class ClaudeHost(Struct, frozen=True, kw_only=True):
     """Environment variables with the values of headers that the host requires, by header."""
     auth: Callable[[], Auth] | None = None
     """Creates the auth that is used if there is no key. It needs an optional package."""
+    credentials: str = ""
+    """What `auth` uses, for people."""
     has_all_apis: bool = False
     """Whether Anthropic's other APIs, such as files, are known to be there."""
     lists_models: bool = False
     rewrite: Rewrite = _plain
     path: str = ""
-    """Path after the base URL, with environment variables, unless the base URL contains it."""
+    """Start of all paths, with environment variables, unless the base URL contains it."""
     regions: Mapping[str, str] = {}
     """Starts of base URLs that have another form in some regions."""
     adds_version: bool = True
@@ -121,19 +125,28 @@ class ClaudeHost(Struct, frozen=True, kw_only=True):
         return replace(PROVIDER.caps, media=self.has_all_apis, list_models=self.lists_models)
 
     @property
+    def missing_variables(self) -> tuple[str, ...]:
+        """Variables that requests need and that are not set."""
+        headers = [f"{{{variable}}}" for variable in self.header_variables.values()]
+        if endpoints.has_variable([self.base_url_variable]):
+            return endpoints.missing_variables(self.path, *headers)
+        return endpoints.missing_variables(self.base_url, self.path, *headers)
+
+    @property
     def base_urls(self) -> Mapping[str, str]:
-        """The default base URL by its variable, if the environment has the variables for it."""
+        """The default base URL, by the environment variable that overrides it."""
         try:
             return {self.base_url_variable: self._default_base_url()}
         except ConfigurationError:
-            return {}
+            return {self.base_url_variable: self.base_url}
 
     def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
         """Create a chat model.
 
         Raises ConfigurationError if a variable for the URL is not set, and MissingKeyError if there are no credentials.
         """
-        url = self._normal(settings.base_url or base_url_in(self.base_url_variable) or self._default_base_url())
+        given = settings.base_url or base_url_in(self.base_url_variable) or self._default_base_url()
+        url = normal_base_url(given) if self.adds_version else checked_base_url(given)
         headers = endpoints.from_environment(self.header_variables)
         endpoint = endpoints.open_endpoint(
             self._authorised(settings, url),
@@ -158,12 +171,6 @@ class ClaudeHost(Struct, frozen=True, kw_only=True):
         url = endpoints.url_from_variables(self.base_url, who=self.display_name)
         start = next((start for start in self.regions if url.startswith(start)), "")
         return self.regions.get(start, "") + url.removeprefix(start)
-
-    def _normal(self, url: str) -> str:
-        given = normal_base_url(url) if self.adds_version else checked_base_url(url)
-        if not self.path or "/publishers/" in given:
-            return given
-        return f"{given}/{endpoints.url_from_variables(self.path, who=self.display_name)}"
 
     def _authorised(self, settings: protocol.Settings, url: str) -> protocol.Settings:
         """Return the settings, with the host's own auth if there is no other and its package is installed."""
@@ -193,8 +200,8 @@ class CloudMessagesModel(MessagesOnlyModel):
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """Encode a request.
 
-        Raises ConfigurationError if the model or a required header is missing, and NotHostedError for a tool that is
-        not known to work.
+        Raises ConfigurationError if the model, a required header or a variable of the path is missing, and
+        NotHostedError for a tool that is not known to work.
         """
         if not self.name:
             raise ConfigurationError(f"{self._host.display_name} needs a model name: write {self.provider}:MODEL")
@@ -207,8 +214,11 @@ class CloudMessagesModel(MessagesOnlyModel):
         return encoded
 
     def _rewritten(self, made: MessagesRequest) -> tuple[str, MessagesRequest]:
-        named = replace(made, context=replace(made.context, provider=self.provider))
-        return self._host.rewrite(self.name, named)
+        host = self._host
+        path, made = host.rewrite(self.name, replace(made, context=replace(made.context, provider=host.name)))
+        if host.path and "/publishers/" not in self.base_url:
+            path = f"{endpoints.url_from_variables(host.path, who=host.display_name)}/{path}"
+        return path, made
 
 
 class CloudModel(CloudMessagesModel, MessagesModel):
@@ -240,6 +250,7 @@ AWS = ClaudeHost(
     base_url_variable="ANTHROPIC_AWS_BASE_URL",
     key_variables=("ANTHROPIC_AWS_API_KEY",),
     auth=partial(endpoints.aws_sigv4, "aws-external-anthropic"),
+    credentials=_AWS,
     header_variables={"anthropic-workspace-id": "ANTHROPIC_AWS_WORKSPACE_ID"},
     has_all_apis=True,
     lists_models=True,
@@ -255,6 +266,7 @@ GOOGLE_CLOUD = ClaudeHost(
     ),
     base_url_variable="ANTHROPIC_GOOGLE_CLOUD_BASE_URL",
     auth=endpoints.google_token,
+    credentials=_GOOGLE,
     has_all_apis=True,
     lists_models=True,
     default_models=PROVIDER.default_models,
@@ -264,8 +276,10 @@ MANTLE = ClaudeHost(
     display_name="Claude on Bedrock Mantle",
     base_url=f"https://bedrock-mantle.{_REGION}.api.aws/anthropic",
     base_url_variable="ANTHROPIC_BEDROCK_MANTLE_BASE_URL",
+    keys_at=_BEDROCK_KEYS,
     key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
     auth=partial(endpoints.aws_sigv4, "bedrock-mantle"),
+    credentials=_AWS,
     rewrite=_mantle,
     telemetry_name="aws.bedrock",
 )
@@ -275,6 +289,7 @@ VERTEX = ClaudeHost(
     base_url=f"https://{_VERTEX_REGION}-aiplatform.googleapis.com/v1",
     base_url_variable="ANTHROPIC_VERTEX_BASE_URL",
     auth=endpoints.google_token,
+    credentials=_GOOGLE,
     regions={
         "https://global-aiplatform.": "https://aiplatform.",
         "https://us-aiplatform.": "https://aiplatform.us.rep.",
@@ -292,8 +307,10 @@ BEDROCK = ClaudeHost(
     display_name="Claude on Amazon Bedrock",
     base_url=f"https://bedrock-runtime.{_REGION}.amazonaws.com",
     base_url_variable="ANTHROPIC_BEDROCK_BASE_URL",
+    keys_at=_BEDROCK_KEYS,
     key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
     auth=partial(endpoints.aws_sigv4, "bedrock"),
+    credentials=_AWS,
     rewrite=_bedrock,
     adds_version=False,
     telemetry_name="aws.bedrock",

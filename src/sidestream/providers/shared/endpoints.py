@@ -139,17 +139,33 @@ def url_from_variables(template: str, *, who: str) -> str:
     """
 
     def value(place: re.Match[str]) -> str:
-        names = place[1].split("|")
-        default = names.pop()[1:] if names[-1].startswith("=") else ""
-        set_ones = [name for name in names if os.environ.get(name, "").strip()]
-        found = os.environ[set_ones[0]].strip() if set_ones else default
+        names, default = _variables_of(place)
+        name = next((name for name in names if has_variable([name])), "")
+        found = os.environ[name].strip() if name else default
         if not found:
             raise ConfigurationError(f"{who} needs a base URL: set {' or '.join(names)}, or pass base_url to Agent")
         if not re.fullmatch(r"[\w.-]+", found, re.ASCII):
-            raise ConfigurationError(f"{set_ones[0]} must be letters, digits, '.', '_' and '-', not {found!r:.80}")
+            raise ConfigurationError(f"{name} must be letters, digits, '.', '_' and '-', not {found!r:.80}")
         return found
 
-    return re.sub(r"\{([^}]+)\}", value, template)
+    return _PLACE.sub(value, template)
+
+
+def missing_variables(*templates: str) -> tuple[str, ...]:
+    """Return the variables that these URLs need and that are not set, as in `A or B`."""
+    places = [_variables_of(place) for template in templates for place in _PLACE.finditer(template)]
+    return tuple(
+        dict.fromkeys(" or ".join(names) for names, default in places if not default and not has_variable(names))
+    )
+
+
+_PLACE = re.compile(r"\{([^}]+)\}")
+
+
+def _variables_of(place: re.Match[str]) -> tuple[list[str], str]:
+    """Return the variables of a place, and its default."""
+    names = place[1].split("|")
+    return names, names.pop()[1:] if names[-1].startswith("=") else ""
 
 
 def aws_sigv4(
@@ -158,10 +174,11 @@ def aws_sigv4(
     """Return an `auth` that signs each request with the AWS credentials that botocore finds.
 
     ```python
-    Agent("anthropic-bedrock:MODEL", auth=aws_sigv4("bedrock"))
+    mantle = "https://bedrock-mantle.us-east-1.api.aws/anthropic"
+    agent = Agent("anthropic:claude", base_url=mantle, auth=aws_sigv4("bedrock-mantle", "us-east-1"))
     ```
 
-    The region defaults to `AWS_REGION`, then to botocore's. Raises ConfigurationError if botocore is not installed or
+    The region defaults to `AWS_REGION`, then to that of botocore's `profile`. Raises ConfigurationError if botocore is not installed or
     there is no region, and MissingKeyError at the first request if there are no credentials.
     """
     try:
