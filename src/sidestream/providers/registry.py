@@ -15,7 +15,7 @@ from sidestream.providers.capabilities import Capabilities, declared_caps
 from sidestream.providers.protocol import ChatModel, Provider
 from sidestream.text.redaction import redact_url
 from sidestream.tools.server_side import ServerSideTool
-from sidestream.transport.base_urls import base_url_in
+from sidestream.transport.base_urls import base_url_in, url_from_variables
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -226,16 +226,12 @@ def base_urls() -> dict[str, str]:
 
     Defaults that need other variables are left out unless these are set.
     """
-    from sidestream.providers.shared.endpoints import missing_variables, url_from_variables
-
     found: dict[str, str] = {}
     for provider in providers().values():
         declared: Mapping[str, str] = getattr(provider, "base_urls", {})
         for variable, template in declared.items():
-            if url := base_url_in(variable):
-                found[variable] = url
-            elif not missing_variables(template):
-                found[variable] = url_from_variables(template, who=provider.display_name)
+            with suppress(ConfigurationError):
+                found[variable] = base_url_in(variable) or url_from_variables(template, who=provider.display_name)
     return found
 
 

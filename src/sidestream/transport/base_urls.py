@@ -1,7 +1,8 @@
-"""Validation of base URLs."""
+"""Base URLs: their validation, and those that environment variables complete."""
 
 import os
 import re
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from sidestream.errors import ConfigurationError
@@ -45,3 +46,45 @@ def _problem_of(url: str) -> str | None:
 def is_loopback(url: str) -> bool:
     """Return whether the URL points to this machine, where servers rarely require a key."""
     return _LOOPBACK.fullmatch(urlsplit(url).hostname or "") is not None
+
+
+def has_variable(names: Sequence[str]) -> bool:
+    """Return whether one of the environment variables is set."""
+    return any(os.environ.get(name, "").strip() for name in names)
+
+
+def url_from_variables(template: str, *, who: str) -> str:
+    """Fill names such as `{AWS_REGION}` in a URL from environment variables.
+
+    `{A|B}` takes the first variable that is set, and `{A|=global}` falls back to a value. Raises ConfigurationError if
+    no variable of a place is set, or if its value would change the rest of the URL.
+    """
+
+    def value(place: re.Match[str]) -> str:
+        names, default = _variables_of(place)
+        name = next((name for name in names if has_variable([name])), "")
+        found = os.environ[name].strip() if name else default
+        if not found:
+            raise ConfigurationError(f"{who} needs a base URL: set {' or '.join(names)}, or pass base_url to Agent")
+        if not re.fullmatch(r"[\w.-]+", found, re.ASCII):
+            raise ConfigurationError(f"{name} must be letters, digits, '.', '_' and '-', not {found!r:.80}")
+        return found
+
+    return _PLACE.sub(value, template)
+
+
+def missing_variables(*templates: str) -> tuple[str, ...]:
+    """Return the variables that these URLs need and that are not set, as in `A or B`."""
+    places = [_variables_of(place) for template in templates for place in _PLACE.finditer(template)]
+    return tuple(
+        dict.fromkeys(" or ".join(names) for names, default in places if not default and not has_variable(names))
+    )
+
+
+_PLACE = re.compile(r"\{([^}]+)\}")
+
+
+def _variables_of(place: re.Match[str]) -> tuple[list[str], str]:
+    """Return the variables of a place, and its default."""
+    names = place[1].split("|")
+    return names, names.pop()[1:] if names[-1].startswith("=") else ""

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -18,7 +17,12 @@ from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, Settin
 from sidestream.providers.shared.attachments import elsewhere
 from sidestream.providers.shared.encoding import ContextT, EncodedRequest
 from sidestream.text.redaction import Secret, redact, register_secret
-from sidestream.transport.base_urls import is_loopback
+from sidestream.transport.base_urls import (
+    has_variable as has_variable,
+    is_loopback,
+    missing_variables as missing_variables,
+    url_from_variables as url_from_variables,
+)
 from sidestream.transport.calls import FileBody, HttpCall, signer_of
 
 JSON = "application/json"
@@ -121,51 +125,9 @@ def open_endpoint(
     )
 
 
-def has_variable(names: Sequence[str]) -> bool:
-    """Return whether one of the environment variables is set."""
-    return any(os.environ.get(name, "").strip() for name in names)
-
-
 def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Build headers from environment variables, skipping unset ones."""
     return {name: value for name, variable in variables.items() if (value := os.environ.get(variable, "").strip())}
-
-
-def url_from_variables(template: str, *, who: str) -> str:
-    """Fill names such as `{AWS_REGION}` in a URL from environment variables.
-
-    `{A|B}` takes the first variable that is set, and `{A|=global}` falls back to a value. Raises ConfigurationError if
-    no variable of a place is set, or if its value would change the rest of the URL.
-    """
-
-    def value(place: re.Match[str]) -> str:
-        names, default = _variables_of(place)
-        name = next((name for name in names if has_variable([name])), "")
-        found = os.environ[name].strip() if name else default
-        if not found:
-            raise ConfigurationError(f"{who} needs a base URL: set {' or '.join(names)}, or pass base_url to Agent")
-        if not re.fullmatch(r"[\w.-]+", found, re.ASCII):
-            raise ConfigurationError(f"{name} must be letters, digits, '.', '_' and '-', not {found!r:.80}")
-        return found
-
-    return _PLACE.sub(value, template)
-
-
-def missing_variables(*templates: str) -> tuple[str, ...]:
-    """Return the variables that these URLs need and that are not set, as in `A or B`."""
-    places = [_variables_of(place) for template in templates for place in _PLACE.finditer(template)]
-    return tuple(
-        dict.fromkeys(" or ".join(names) for names, default in places if not default and not has_variable(names))
-    )
-
-
-_PLACE = re.compile(r"\{([^}]+)\}")
-
-
-def _variables_of(place: re.Match[str]) -> tuple[list[str], str]:
-    """Return the variables of a place, and its default."""
-    names = place[1].split("|")
-    return names, names.pop()[1:] if names[-1].startswith("=") else ""
 
 
 def aws_sigv4(
@@ -178,8 +140,8 @@ def aws_sigv4(
     agent = Agent("anthropic:claude", base_url=mantle, auth=aws_sigv4("bedrock-mantle", "us-east-1"))
     ```
 
-    The region defaults to `AWS_REGION`, then to that of botocore's `profile`. Raises ConfigurationError if botocore is not installed or
-    there is no region, and MissingKeyError at the first request if there are no credentials.
+    The region defaults to `AWS_REGION`, then to that of botocore's `profile`. Raises ConfigurationError if botocore
+    is not installed or there is no region, and MissingKeyError at the first request if there are no credentials.
     """
     try:
         auth, requests, sessions = map(import_module, ("botocore.auth", "botocore.awsrequest", "botocore.session"))
