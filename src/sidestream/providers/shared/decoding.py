@@ -444,11 +444,16 @@ def usage_from(
     read: int = 0,
     written: int = 0,
     reasoning: int = 0,
+    cost: float | None = None,
 ) -> Usage:
-    """Build the usage from a provider's counts. `inputs` includes cache reads and writes."""
+    """Build the usage from a provider's counts. `inputs` includes cache reads and writes.
+
+    `cost` is what the provider says that the response cost, in US dollars. Without it, list prices apply.
+    """
     return Usage(
         input=InputUsage(inputs, max(inputs - read - written, 0), read, written),
         output=OutputUsage(outputs, max(outputs - reasoning, 0), reasoning),
         server_tool_use=dict(server_tool_use),
         raw=raw or None,
+        cost=cost,
     )

@@ -8,13 +8,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, RunError
-from sidestream.jsontext import is_object, text_in
+from sidestream.jsontext import as_object, objects, text_in
 from sidestream.prices.price import Bill
 from sidestream.providers import protocol
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.openai import billing
 from sidestream.providers.openai.chat.context import CompletionsContext, Dialect
-from sidestream.providers.openai.chat.encode.request import encode_request, hosted_by
+from sidestream.providers.openai.chat.encode.request import encode_request, hosted_by, server_tools_among
 from sidestream.providers.openai.chat.options import OpenAIChatOptions, settings_of
 from sidestream.providers.openai.files import OpenAIModel
 from sidestream.providers.shared.endpoints import BYTES, Endpoint, as_segment, from_environment, open_endpoint
@@ -134,8 +134,11 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
         """Return a decoder if the exchange created a chat completion. Listing stored ones is not a model call."""
         if not self.reads_recordings or method.upper() != "POST" or not _MODEL_CALL.search(path.partition("?")[0]):
             return None
-        audio = body.get("audio") if is_object(body) else None
-        return _decoder(CompletionsContext(audio_format=text_in(audio, "format") if is_object(audio) else None))
+        request = as_object(body)
+        audio, tools = as_object(request.get("audio")), objects(request.get("tools"))
+        return _decoder(
+            CompletionsContext(audio_format=text_in(audio, "format"), server_tools=server_tools_among(tools))
+        )
 
 
 _MODEL_CALL = re.compile(r"/chat/completions/?$")

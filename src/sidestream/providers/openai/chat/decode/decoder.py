@@ -6,12 +6,12 @@ Chunks have no type, so they are read by their fields. A complete message has th
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in, without_none
 from sidestream.providers.openai.chat.context import CompletionsContext
-from sidestream.providers.openai.chat.decode import content, outcome, state, tool_calls
+from sidestream.providers.openai.chat.decode import citations, content, executed_tools, outcome, state, tool_calls
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.shared.decoding import (
     UNREADABLE,
@@ -69,6 +69,19 @@ class _Chunk(Struct, forbid_unknown_fields=True, gc=False):
 _fast_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
+class _RepeatingChoice(_Choice, forbid_unknown_fields=True, gc=False):
+    message: Raw = Raw()
+
+
+class _RepeatingChunk(_Chunk, forbid_unknown_fields=True, gc=False):
+    choices: tuple[_RepeatingChoice]  # pyright: ignore[reportIncompatibleVariableOverride]
+    citations: Raw = Raw()
+    search_results: Raw = Raw()
+
+
+_fast_repeating_chunk = msgspec.json.Decoder(_RepeatingChunk).decode
+
+
 def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | None:
     """Return the part of a chunk that only extends an open block or call, or None for any other chunk."""
     try:
@@ -104,6 +117,27 @@ def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | Non
     return [part]
 
 
+def read_repeating_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | None:
+    """Return the text of a chunk that repeats the lists of sources and the message so far, or None for any other."""
+    try:
+        chunk = _fast_repeating_chunk(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    s, choice = growing, chunk.choices[0]
+    delta, text = choice.delta, choice.delta.content
+    if not text or "]" in text or choice.index != s.choice or s.reasoning_id is not None or "text" not in s.texts:
+        return None  # A bracket may complete a mark.
+    if delta.reasoning_content or delta.reasoning or delta.tool_calls is not None or chunk.id != s.response_id:
+        return None
+    if not citations.is_repeated(s, chunk.citations, chunk.search_results):
+        return None
+    s.said.append(text)
+    s.cite(text)
+    if chunk.usage is not None:
+        s.usage = chunk.usage
+    return [TextDelta(s.texts["text"], text)]
+
+
 def _argument(s: CompletionsState, piece: _Piece) -> StreamPart | None:
     text, call = piece.function.arguments, s.calls_at.get(piece.index)
     # A piece as long as the input so far may repeat it.
@@ -128,13 +162,14 @@ FIELDS: dict[str, DeltaField] = {
     "reasoning_content": DeltaField(read_text, content.on_reasoning),
     "reasoning": DeltaField(read_text, content.on_reasoning, unless="reasoning_content"),
     "reasoning_details": DeltaField(read_objects, content.on_reasoning_details),
+    "executed_tools": DeltaField(read_objects, executed_tools.on_executed_tools, may_be_late=True),
+    "reasoning_steps": DeltaField(read_objects, citations.on_reasoning_steps),
     "content": DeltaField(state.text_or_objects, content.on_content),
     "refusal": DeltaField(read_text, content.on_refusal),
     "audio": DeltaField(reader(state.AudioPiece), content.on_audio, may_be_late=True),
     "annotations": DeltaField(read_objects, content.on_annotations, may_be_late=True),
     "tool_calls": DeltaField(state.tool_call_pieces, tool_calls.on_tool_calls),
     "function_call": DeltaField(reader(state.Function), tool_calls.on_function_call, unless="tool_calls"),
-    "executed_tools": DeltaField(read_objects, content.on_executed_tools, may_be_late=True),
     # After the content, so that the block that they belong to has started.
     "channel": DeltaField(read_text, content.extra("channel"), may_be_late=True),
     "token_id": DeltaField(reader(int), content.extra("token_id"), may_be_late=True),
@@ -154,7 +189,10 @@ PLACED = {
     "choices[].finish_reason": "reason of `finish`",
     "choices[].logprobs": "`provider_metadata` of the `text-delta`; for tokens without text, metadata of `finish`",
     "choices[].usage": "like `usage`",
-    "usage": "usage of `finish`; the last one is used",
+    "usage": "usage of `finish`, with the reported cost; the last one is used. Hosted calls of which it has only the "
+    "number are one `tool-call` and `tool-result` per tool",
+    "citations": "`source` where the text cites an entry as `[n]`, and at the end for the others; metadata of `finish`",
+    "search_results": "`tool-call` and `tool-result` of one web search, and the titles of `citations`",
     "error": "`error`, `finish`",
 }
 """Documented effects of the fields of a chunk or a choice. All others become metadata of `finish`."""
@@ -180,6 +218,8 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
         _chunk(s, event)
         if s.has_second or s.is_over:
             return None
+        if s.cited:
+            self.read_delta = read_repeating_delta
         is_growing = s.finish_reason is None and (s.texts or s.reasoning_id or s.calls)
         return s if is_growing else None
 
@@ -205,6 +245,7 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
 def _chunk(s: CompletionsState, event: Any) -> None:
     fields = jsontext.as_object(event)
     if fields.get("error") or fields.get("object") == "error":
+        _usage(s, fields)
         _fail(s, outcome.error_of(fields.get("error") or fields, "the server reported an error"))
         return
     if "choices" not in fields and "usage" not in fields:
@@ -218,6 +259,8 @@ def _chunk(s: CompletionsState, event: Any) -> None:
     _keep(s, fields, _NO_FACTS)
     _usage(s, fields)
     choices = fields.get("choices")
+    if not citations.FOUND.isdisjoint(fields):
+        citations.on_found(s, fields)
     if choices is not None and not is_array(choices):
         s.raw_chunk()
     for choice in choices if is_array(choices) else ():
@@ -352,13 +395,17 @@ def _finish(s: CompletionsState) -> None:
         _fail(s, Error("provider", "the server reported that the response failed"))
         return
     s.end_reasoning()
+    s.end_search()
     s.end_texts()
+    s.end_sources()
+    executed_tools.end_executed_tools(s)
+    outcome.count_tools(s)
     tool_calls.end_calls(s, is_cut=reason in ("length", "content-filter"))
     content.end_audio(s)
     if s.finish_reason is None and not s.is_whole:
         s.out.append(outcome.no_reason(reason))
     s.is_over = True
-    s.out.append(Finish(reason, outcome.usage_of(s.usage), raw_reason, without_none(s.facts)))
+    s.out.append(Finish(reason, outcome.usage_of(s.usage, s.server_tool_use), raw_reason, without_none(s.facts)))
 
 
 def _fail(s: CompletionsState, error: Error) -> None:
@@ -366,4 +413,4 @@ def _fail(s: CompletionsState, error: Error) -> None:
     s.end_reasoning()
     s.end_texts()
     tool_calls.end_inputs(s)
-    s.end_with_error(error, outcome.usage_of(s.usage))
+    s.end_with_error(error, outcome.usage_of(s.usage, s.server_tool_use))

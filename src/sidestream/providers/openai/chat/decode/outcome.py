@@ -1,9 +1,12 @@
 """Finish reason, usage and error of a chat completion."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
+from sidestream.providers.openai.chat.context import WIRE
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.shared.decoding import count_in, parse_input, usage_from
 from sidestream.stream.errors import classified
@@ -68,18 +71,66 @@ def error_of(error: Any, fallback: str) -> Error:
     fields: JsonObject = {"message": error} if isinstance(error, str) else jsontext.as_object(error)
     given = fields.get("code") or fields.get("type")
     code = str(given) if isinstance(given, str | int) else None
-    number = fields.get("code")
-    status = number if type(number) is int and 400 <= number < 600 else None
+    numbers = (fields.get("code"), fields.get("status_code"))
+    number = next((number for number in numbers if type(number) is int), None)
+    status = number if number is not None and 400 <= number < 600 else None
     kind = "rate-limit" if status == 429 or code in RATE_LIMITS else "provider"
     retryable = code in RETRYABLE or (status is not None and (status >= 500 or status in (408, 409, 429)))
     message = fields.get("message")
     message = message if isinstance(message, str) and message else fallback
     param = jsontext.text_in(fields, "param")
-    return classified(Error(kind, message, code=code, status=status, retryable=retryable, param=param))
+    failed = fields.get("failed_generation")  # what the model wrote where a call was expected
+    return classified(
+        Error(
+            kind,
+            message,
+            code=code,
+            status=status,
+            retryable=retryable,
+            param=param,
+            provider_metadata={WIRE: {"failed_generation": failed}} if failed else None,
+        )
+    )
 
 
-def usage_of(raw: Any) -> Usage:
-    """Parse the token counts."""
+SERVER_TOOL = "server_tool"
+"""Name of a tool that the server does not name."""
+
+
+def count_tools(s: CompletionsState) -> None:
+    """Record the hosted calls of which the usage holds only a number. A search may be in two of its counters."""
+    usage = jsontext.as_object(s.usage)
+    details = usage.get("server_tool_use_details")
+    searches = count_in(details, "web_search_requests")
+    s.counted_calls("web_search", searches or count_in(usage, "num_search_queries"), {"usage": usage})
+    known = sum(s.server_tool_use.values()) - s.server_tool_use.get("web_search", 0)
+    others = count_in(details, "tool_calls_executed") - searches - known
+    if others > 0:
+        tools = [tool for tool in s.context.server_tools if not searches or s.portable(tool) != "web_search"]
+        s.counted_calls(tools[0] if len(tools) == 1 else SERVER_TOOL, others, {"usage": usage})
+
+
+def reported_cost(usage: JsonObject) -> float | None:
+    """Return the cost in US dollars that a server reports: a number, or an object with a total."""
+    cost = usage.get("cost")
+    if jsontext.is_object(cost):
+        # The total is zero until the last chunk.
+        return _dollars(cost.get("total_cost")) or None
+    total = _dollars(cost)
+    if total is not None and usage.get("is_byok") is True:
+        # The number is only the fee; the upstream provider charges the user's own account.
+        upstream = _dollars(jsontext.as_object(usage.get("cost_details")).get("upstream_inference_cost"))
+        return None if upstream is None else total + upstream
+    return total
+
+
+def _dollars(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < 1e9 and math.isfinite(value) else None
+
+
+def usage_of(raw: Any, server_tool_use: Mapping[str, int] | None = None) -> Usage:
+    """Parse the token counts and the cost, if the server reports it."""
     usage = jsontext.as_object(raw)
     inputs, outputs = count_in(usage, "prompt_tokens"), count_in(usage, "completion_tokens")
     details = usage.get("prompt_tokens_details")
@@ -88,10 +139,11 @@ def usage_of(raw: Any) -> Usage:
         outputs += reasoning  # this server excludes reasoning from the completion tokens
     return usage_from(
         usage,
-        {},
+        {**(server_tool_use or {})},
         inputs=inputs,
         outputs=outputs,
         read=count_in(details, "cached_tokens"),
         written=count_in(details, "cache_write_tokens"),
         reasoning=reasoning,
+        cost=reported_cost(usage),
     )

@@ -1,6 +1,6 @@
 """Encodes the body of `POST /chat/completions`, including its tools. Pure."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -70,6 +70,11 @@ def encode_tools(
 def hosted_by(model: str, tools: frozenset[type[ServerSideTool]]) -> frozenset[type[ServerSideTool]]:
     """Return which of a server's tools a model supports."""
     return tools if SEARCH_MODELS in model else tools - {WebSearch}
+
+
+def server_tools_among(tools: Iterable[JsonObject]) -> tuple[str, ...]:
+    """Return the types of the tools that the server runs."""
+    return tuple(str(tool.get("type")) for tool in tools if tool.get("type") not in ("function", "custom"))
 
 
 def _function(spec: ToolSpec, *, is_strict: bool) -> JsonObject:
@@ -147,6 +152,7 @@ def encode_request(
             provider=provider,
             audio_format=options.audio.format if options.audio else None,
             messages=request.messages,
+            server_tools=server_tools_among(tools.tools),
         ),
         warnings=tuple(warnings),
     )
