@@ -352,3 +352,24 @@ def test_research_steps_become_reasoning_and_calls() -> None:
     assert (runs[0].queries, len(runs[0].results), runs[2].code, runs[2].logs) == (("rain",), 3, "1+1", "2")
     assert "".join(part.delta for part in of(parts, ReasoningDelta)) == "I search.I read.I count."
     assert one(parts, Finish).usage.server_tool_use == {"web_search": 1, "web_fetch": 1, "code_interpreter": 1}
+
+
+@requirement("R183")
+def test_repeating_chunks_decode_like_others() -> None:
+    """Chunks in a form that the fast path does not know give the same parts as those in the known form."""
+    pieces = ("Ünï", ' "quoted"\n', " \\ back", " 😀", "[1]", " and", " more", "[2].", " End")
+    compact = [json.dumps(event, separators=(",", ":")).encode() for event in sonar(*pieces)]
+    spaced = [json.dumps(event, ensure_ascii=False).encode() for event in sonar(*pieces)]
+    reordered = [json.dumps(dict(reversed(event.items()))).encode() for event in sonar(*pieces)]
+    expected = decode(compact)
+    assert decode(spaced) == decode(reordered) == expected
+    assert streamed_text(expected) == "".join(pieces)
+
+
+@requirement("R183")
+def test_usage_of_interrupted_repeating_stream_is_kept() -> None:
+    events = sonar("One", " two", " three", " four")[:-1]
+    for number, event in enumerate(events):
+        event["usage"] = {"prompt_tokens": 8, "completion_tokens": number, "cost": {"total_cost": 0}}
+    finish = one(decode(events), Finish)
+    assert (finish.reason, finish.usage.output.total, finish.usage.cost) == ("error", 2, None)

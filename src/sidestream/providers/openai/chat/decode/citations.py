@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Raw
-
-from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_list, as_object, objects, text_in
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 
@@ -18,7 +15,7 @@ def on_found(s: CompletionsState, fields: JsonObject) -> None:
     lists = (fields.get("citations"), fields.get("search_results"))
     if lists == s.lists:
         return
-    s.lists, s.raw_lists = lists, None
+    s.lists = lists
     results = objects(fields.get("search_results"))
     titles = {url: text_in(found, "title") for found in results if (url := text_in(found, "url"))}
     cited = [url for url in as_list(fields.get("citations")) if isinstance(url, str)] or [*titles]
@@ -29,16 +26,6 @@ def on_found(s: CompletionsState, fields: JsonObject) -> None:
     if results:
         found = {"search_results": results}
         s.begin_search(found, found)
-
-
-def is_repeated(s: CompletionsState, *lists: Raw) -> bool:
-    """Return whether a chunk has the same lists as the last one, comparing their JSON where that is known."""
-    if s.raw_lists is None:
-        if s.lists != tuple(jsontext.loads(bytes(entry)) if bytes(entry) else None for entry in lists):
-            return False
-        s.raw_lists = tuple(entry.copy() for entry in lists)
-        return True
-    return s.raw_lists == lists
 
 
 def on_reasoning_steps(s: CompletionsState, value: list[JsonObject]) -> None:

@@ -6,12 +6,13 @@ Chunks have no type, so they are read by their fields. A complete message has th
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in, without_none
 from sidestream.providers.openai.chat.context import CompletionsContext
 from sidestream.providers.openai.chat.decode import citations, content, executed_tools, outcome, state, tool_calls
+from sidestream.providers.openai.chat.decode.repeating import RepeatingChunks
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.shared.decoding import (
     UNREADABLE,
@@ -69,19 +70,6 @@ class _Chunk(Struct, forbid_unknown_fields=True, gc=False):
 _fast_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-class _RepeatingChoice(_Choice, forbid_unknown_fields=True, gc=False):
-    message: Raw = Raw()
-
-
-class _RepeatingChunk(_Chunk, forbid_unknown_fields=True, gc=False):
-    choices: tuple[_RepeatingChoice]  # pyright: ignore[reportIncompatibleVariableOverride]
-    citations: Raw = Raw()
-    search_results: Raw = Raw()
-
-
-_fast_repeating_chunk = msgspec.json.Decoder(_RepeatingChunk).decode
-
-
 def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | None:
     """Return the part of a chunk that only extends an open block or call, or None for any other chunk."""
     try:
@@ -115,27 +103,6 @@ def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | Non
     if chunk.usage is not None:
         s.usage = chunk.usage
     return [part]
-
-
-def read_repeating_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | None:
-    """Return the text of a chunk that repeats the lists of sources and the message so far, or None for any other."""
-    try:
-        chunk = _fast_repeating_chunk(data)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-    s, choice = growing, chunk.choices[0]
-    delta, text = choice.delta, choice.delta.content
-    if not text or "]" in text or choice.index != s.choice or s.reasoning_id is not None or "text" not in s.texts:
-        return None  # A bracket may complete a mark.
-    if delta.reasoning_content or delta.reasoning or delta.tool_calls is not None or chunk.id != s.response_id:
-        return None
-    if not citations.is_repeated(s, chunk.citations, chunk.search_results):
-        return None
-    s.said.append(text)
-    s.cite(text)
-    if chunk.usage is not None:
-        s.usage = chunk.usage
-    return [TextDelta(s.texts["text"], text)]
 
 
 def _argument(s: CompletionsState, piece: _Piece) -> StreamPart | None:
@@ -218,8 +185,8 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
         _chunk(s, event)
         if s.has_second or s.is_over:
             return None
-        if s.cited:
-            self.read_delta = read_repeating_delta
+        if s.cited and self.read_delta is read_delta:
+            self.read_delta = RepeatingChunks().read_delta
         is_growing = s.finish_reason is None and (s.texts or s.reasoning_id or s.calls)
         return s if is_growing else None
 
@@ -236,6 +203,7 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
         return None
 
     def _end(self, s: CompletionsState, error: Error | None) -> None:
+        s.read_usage()
         if error is None and (s.finish_reason is not None or outcome.is_complete(s)):
             _finish(s)
         else:
@@ -243,6 +211,7 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
 
 
 def _chunk(s: CompletionsState, event: Any) -> None:
+    s.read_usage()
     fields = jsontext.as_object(event)
     if fields.get("error") or fields.get("object") == "error":
         _usage(s, fields)

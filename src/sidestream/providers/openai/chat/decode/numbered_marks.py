@@ -8,7 +8,6 @@ from msgspec import Struct
 from sidestream.stream.markers import claim_before
 
 _TOKEN = re.compile(r"```|`|\n|\[(\d{1,3})\]")
-_SPECIAL = re.compile(r"[`\[\n]")
 _PENDING = re.compile(r"(?:(?<!`)`{1,2}|\[\d{0,3})\Z")
 """Matches the beginning of a token at the end of the text so far."""
 _LONGEST_PENDING = 4
@@ -31,7 +30,9 @@ class NumberedMarks:
     """A finder of marks in text that arrives in pieces. Brackets in code are not marks."""
 
     def __init__(self) -> None:
-        self._text = ""
+        self.length = 0
+        """Number of characters so far."""
+        self._pieces: list[str] = []
         """The end of the text so far."""
         self._begin = 0
         """Position of that end in all text."""
@@ -41,43 +42,45 @@ class NumberedMarks:
         self._is_code = False
         self._last: Mark | None = None
 
-    @property
-    def length(self) -> int:
-        """Number of characters so far."""
-        return self._begin + len(self._text)
+    def skips(self, text: str) -> bool:
+        """Add a piece and return True if nothing in it can be a mark or code. If not, it must be fed."""
+        if self._read != self.length or "[" in text or "`" in text or "\n" in text:
+            return False
+        self._pieces.append(text)
+        self.length += len(text)
+        self._read = self.length
+        return True
 
     def feed(self, text: str) -> Iterator[Mark]:
         """Yield the marks that a piece completes."""
-        has_rest = self._read < self.length
-        self._text += text
-        if len(self._text) > 2 * _WINDOW_CHARS + len(text):
-            cut = len(self._text) - _WINDOW_CHARS - len(text)
-            self._text, self._begin = self._text[cut:], self._begin + cut
-        end = len(self._text)
-        if not has_rest and _SPECIAL.search(text) is None:
-            self._read = self.length
-            return
-        pending = _PENDING.search(self._text, max(end - _LONGEST_PENDING, 0))
+        self._pieces.append(text)
+        self.length += len(text)
+        known = "".join(self._pieces)
+        cut = max(len(known) - _WINDOW_CHARS - len(text), 0)
+        known, self._begin = known[cut:], self._begin + cut
+        self._pieces = [known]
+        end = len(known)
+        pending = _PENDING.search(known, max(end - _LONGEST_PENDING, 0))
         end = end if pending is None else pending.start()
         first, self._read = self._read - self._begin, self._begin + end
-        for token in _TOKEN.finditer(self._text, first, end):
+        for token in _TOKEN.finditer(known, first, end):
             if token[1] is None:
                 self._switch(token[0])
             elif not (self._is_fenced or self._is_code):
-                yield self._mark(int(token[1]), token.start(), token.end())
+                yield self._mark(known, int(token[1]), token.start(), token.end())
 
     def _switch(self, token: str) -> None:
         if token == "```":
             self._is_fenced = not self._is_fenced
         self._is_code = token == "`" and not (self._is_code or self._is_fenced)
 
-    def _mark(self, number: int, start: int, end: int) -> Mark:
+    def _mark(self, known: str, number: int, start: int, end: int) -> Mark:
         last, begin = self._last, self._begin
         since = 0 if last is None else max(last.end - begin, 0)
-        if last is not None and last.end >= begin and not self._text[since:start].strip(_BETWEEN):
+        if last is not None and last.end >= begin and not known[since:start].strip(_BETWEEN):
             claim = last.claim_start, last.claim_end  # Adjacent marks cite the same sentence.
         else:
-            first, stop = claim_before(self._text, start, since)
+            first, stop = claim_before(known, start, since)
             claim = begin + first, begin + stop
         self._last = Mark(number, begin + start, begin + end, *claim)
         return self._last

@@ -1,5 +1,6 @@
 """State of the chat completions decoder, and the shapes of deltas."""
 
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -10,7 +11,7 @@ from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.openai.chat.context import WIRE, CompletionsContext
 from sidestream.providers.openai.chat.decode.hosted import HostedState
 from sidestream.providers.openai.chat.decode.numbered_marks import NumberedMarks
-from sidestream.providers.shared.decoding import read_objects
+from sidestream.providers.shared.decoding import NOT_JSON, read_objects
 from sidestream.stream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, Source, TextDelta, TextEnd, TextStart
 
 
@@ -128,8 +129,6 @@ class CompletionsState(HostedState):
         """URLs that the text cites as `[n]`, counted from 1."""
         self.lists: tuple[Any, ...] | None = None
         """The last lists of sources beside the text, as the server sent them."""
-        self.raw_lists: tuple[msgspec.Raw, ...] | None = None
-        """JSON of these lists, once a chunk has repeated them."""
         self._titles: dict[str, str | None] = {}
         self._marks: NumberedMarks | None = None
         self.logprobs: dict[str, Any] = {}
@@ -146,6 +145,8 @@ class CompletionsState(HostedState):
         self.facts: dict[str, Any] = {}
         """Metadata of `finish`: what the server reports about the response as a whole."""
         self.usage: Any = None
+        self.unread_usage: msgspec.Raw | None = None
+        """A later usage, as JSON."""
         self.finish_reason: str | None = None
         self._is_raw = False
 
@@ -192,7 +193,7 @@ class CompletionsState(HostedState):
 
     def cite(self, delta: str) -> str:
         """Emit new text up to its last mark, with a source after each mark, and return the rest."""
-        if self._marks is None:
+        if self._marks is None or self._marks.skips(delta):
             return delta
         begin, done, text_id = self._marks.length, 0, self.texts["text"]
         for mark in self._marks.feed(delta):
@@ -220,6 +221,17 @@ class CompletionsState(HostedState):
             )
             done = end
         return delta[done:]
+
+    def read_usage(self) -> None:
+        """Parse the last usage, if that was put off."""
+        if self.unread_usage:
+            with suppress(*NOT_JSON):
+                self.usage = jsontext.loads(bytes(self.unread_usage))
+        self.unread_usage = None
+
+    def has_room(self, count: int) -> bool:
+        """Return whether this many more entries are within the limit."""
+        return self._entries_left > count
 
     def end_sources(self) -> None:
         """Emit the listed sources that the text does not cite."""
