@@ -14,7 +14,8 @@ from sidestream.providers import protocol
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.openai import billing
 from sidestream.providers.openai.chat.context import CompletionsContext, Dialect
-from sidestream.providers.openai.chat.encode.request import encode_request, hosted_by, server_tools_among
+from sidestream.providers.openai.chat.encode import hosted_tools
+from sidestream.providers.openai.chat.encode.request import encode_request, server_tools_among
 from sidestream.providers.openai.chat.options import OpenAIChatOptions, settings_of
 from sidestream.providers.openai.files import OpenAIModel
 from sidestream.providers.shared.endpoints import BYTES, Endpoint, as_segment, from_environment, open_endpoint
@@ -90,7 +91,8 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
     """Environment variables with the values of headers, by header."""
     aliases: tuple[str, ...] = ()
     default_models: Mapping[str, str] = {}
-    server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
+    hosting: hosted_tools.Hosting = ()
+    """Server-side tools that the server runs, by model."""
     caps: Capabilities = WIRE_CAPS
     dialect: Dialect = Dialect()
     price_list: str | None = None
@@ -99,6 +101,11 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
     """Whether recordings are replayed under this name, since they do not identify their server."""
     telemetry_name: str | None = None
     """Name in OpenTelemetry, if it differs from `name`."""
+
+    @property
+    def server_side_tools(self) -> frozenset[type[ServerSideTool]]:
+        """The server-side tools that the server runs for at least one model."""
+        return hosted_tools.hosted_kinds(self.hosting)
 
     @property
     def key_variables(self) -> tuple[str, ...]:
@@ -156,7 +163,7 @@ class CompletionsModel(OpenAIModel):
         self._server = server
         self.price_list = server.price_list
         self.portable_settings = frozenset(settings_of(server.dialect))
-        self.hosted_tools = hosted_by(name, server.server_side_tools)
+        self.hosted_tools = hosted_tools.hosted_kinds(server.hosting, name)
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """Encode a request. Raises ConfigurationError if the model has no name, or for unsupported features."""
@@ -171,7 +178,7 @@ class CompletionsModel(OpenAIModel):
             provider=self._server.name,
             display_name=self._server.display_name,
             dialect=self._server.dialect,
-            server_side_tools=self._server.server_side_tools,
+            hosting=self._server.hosting,
         )
         return self._encoded("chat/completions", request, made, _decoder)
 

@@ -30,13 +30,13 @@ class NumberedMarks:
     """A finder of marks in text that arrives in pieces. Brackets in code are not marks."""
 
     def __init__(self) -> None:
-        self.length = 0
+        self.length: int = 0
         """Number of characters so far."""
         self._pieces: list[str] = []
         """The end of the text so far."""
-        self._begin = 0
+        self._begin: int = 0
         """Position of that end in all text."""
-        self._read = 0
+        self._read: int = 0
         """Position up to which tokens have been read."""
         self._is_fenced = False
         self._is_code = False
