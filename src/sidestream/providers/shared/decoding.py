@@ -427,6 +427,14 @@ def count_in(value: Any, key: str) -> int:
     return found if abs(found) <= MAX_COUNT else 0
 
 
+def usd_in(value: JsonObject, key: str, unit: float = 1.0) -> float | None:
+    """Return the cost under a key in US dollars, or None if it is missing, of another type or out of range."""
+    found = value.get(key)
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= MAX_COUNT:
+        return None
+    return round(found * unit, 12)
+
+
 def seconds(value: Any) -> float | None:
     """Convert a time in seconds to a float, since huge integers do not survive JSON. Returns None if not a number."""
     try:
@@ -448,7 +456,7 @@ def usage_from(
 ) -> Usage:
     """Build the usage from a provider's counts. `inputs` includes cache reads and writes.
 
-    `cost` is what the provider says that the response cost, in US dollars. Without it, list prices apply.
+    `cost` is what the provider says that the response costs, in US dollars.
     """
     return Usage(
         input=InputUsage(inputs, max(inputs - read - written, 0), read, written),

@@ -195,4 +195,5 @@ async def test_reported_cost_counts_for_budget() -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 1, "cost": 0.25}
     async with FakeProvider([ChatScript(usage=usage).text("Rain.").reply()]) as fake:
         result = await Agent("openrouter", base_url=fake.base_url, api_key="k").send("Oslo?")
+    assert result.usage is not None
     assert (result.usage.cost, result.usage.unpriced) == (0.25, ())

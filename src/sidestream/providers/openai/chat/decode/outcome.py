@@ -1,6 +1,5 @@
 """Finish reason, usage and error of a chat completion."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,7 +7,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject
 from sidestream.providers.openai.chat.context import WIRE
 from sidestream.providers.openai.chat.decode.state import CompletionsState
-from sidestream.providers.shared.decoding import count_in, parse_input, usage_from
+from sidestream.providers.shared.decoding import count_in, parse_input, usage_from, usd_in
 from sidestream.stream.errors import classified
 from sidestream.stream.parts import Custom, Error, FinishReason, Usage
 
@@ -112,21 +111,14 @@ def count_tools(s: CompletionsState) -> None:
 
 def reported_cost(usage: JsonObject) -> float | None:
     """Return the cost in US dollars that a server reports: a number, or an object with a total."""
-    cost = usage.get("cost")
-    if jsontext.is_object(cost):
-        # The total is zero until the last chunk.
-        return _dollars(cost.get("total_cost")) or None
-    total = _dollars(cost)
-    if total is not None and usage.get("is_byok") is True:
-        # The number is only the fee; the upstream provider charges the user's own account.
-        upstream = _dollars(jsontext.as_object(usage.get("cost_details")).get("upstream_inference_cost"))
-        return None if upstream is None else total + upstream
-    return total
-
-
-def _dollars(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value < 1e9 and math.isfinite(value) else None
+    if jsontext.is_object(usage.get("cost")):
+        return usd_in(usage["cost"], "total_cost") or None  # The total is zero until the last chunk.
+    cost = usd_in(usage, "cost")
+    if cost is None or usage.get("is_byok") is not True:
+        return cost
+    # With a key of the user's own, that is only the fee; the rest is charged to the key.
+    upstream = usd_in(jsontext.as_object(usage.get("cost_details")), "upstream_inference_cost")
+    return None if upstream is None else round(cost + upstream, 12)
 
 
 def usage_of(raw: Any, server_tool_use: Mapping[str, int] | None = None) -> Usage:
