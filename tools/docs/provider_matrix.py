@@ -6,7 +6,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sidestream import MissingKeyError
@@ -47,12 +47,6 @@ LABELS = {
 }
 """Labels in the table, by capability."""
 MAIN = ("openai-responses", "openai", "anthropic", "google", "local")
-BASE_URL_VARIABLES = {
-    "openai-responses": "OPENAI_BASE_URL",
-    "openai": "OPENAI_BASE_URL",
-    "anthropic": "ANTHROPIC_BASE_URL",
-    "google": "GOOGLE_GEMINI_BASE_URL",
-}
 _URL = re.compile(r"https://[^\s),]+")
 
 
@@ -127,12 +121,15 @@ def _key_row(provider: Provider) -> str:
     called = ", ".join(f"`{name}`" for name in (provider.name, *provider.aliases))
     variables: tuple[str, ...] = getattr(provider, "key_variables", ())
     key = " or ".join(f"`{variable}`" for variable in variables) or "none"
-    variable = BASE_URL_VARIABLES.get(provider.name)
+    declared: Mapping[str, str] = getattr(provider, "base_urls", {})
+    variable = next(iter(declared), None)
     return f"| {called} | {key} | {_where(provider)} | {_base_url(provider)} | {f'`{variable}`' if variable else ''} |"
 
 
 def _where(provider: Provider) -> str:
-    """Return the URL in the error for a missing key."""
+    """Return the URL at which keys are created, or the one in the error for a missing key."""
+    if declared := getattr(provider, "keys_at", None):
+        return f"<{declared}>"
     try:
         _plain(lambda: provider.chat_model(_any_model(provider), Settings()))
     except MissingKeyError as error:
@@ -144,6 +141,9 @@ def _where(provider: Provider) -> str:
 def _base_url(provider: Provider) -> str:
     if provider.name == "local":
         return "this machine"
+    template: str = getattr(provider, "base_url", "")
+    if "{" in template:
+        return f"`{re.sub(r'[|][^}]*', '', template)}`"
     model = _plain(lambda: provider.chat_model(_any_model(provider), Settings(auth=dict)))
     return f"`{model.base_url}`"  # type: ignore[attr-defined]
 

@@ -217,6 +217,17 @@ def test_annotations_before_text_are_results_of_one_search() -> None:
 
 
 @requirement("R183")
+def test_generated_images_are_files() -> None:
+    url = f"data:image/png;base64,{base64.b64encode(pixel_png()).decode()}"
+    entries = [{"type": "image_url", "image_url": {"url": link}} for link in (url, url, "https://i.example/a.png")]
+    files = of(decode(stream({"content": "See.", "images": entries})), File)
+    assert [(file.data, file.url, file.mime_type) for file in files] == [
+        (pixel_png(), None, "image/png"),
+        (None, "https://i.example/a.png", "image/png"),
+    ]
+
+
+@requirement("R183")
 def test_server_tool_call_in_reasoning_details_is_recorded() -> None:
     detail = {
         "type": "reasoning.server_tool_call",

@@ -122,6 +122,15 @@ XAI = _row(
 TOGETHER = _row(
     "together", "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _TOGETHER_KEYS, dialect=_OLD_LIMIT
 )
+MANTLE = _row(
+    "mantle-chat",
+    "Bedrock Mantle Chat",
+    "https://bedrock-mantle.{AWS_REGION|AWS_DEFAULT_REGION}.api.aws/v1",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "https://console.aws.amazon.com/bedrock/home#/api-keys",
+    default_models={"chat": "openai.gpt-oss-20b"},
+    telemetry_name="aws.bedrock",
+)
 OLLAMA = _row("ollama", "Ollama", "http://localhost:11434/v1", dialect=_OLD_LIMIT)
 LLAMACPP = _row(
     "llamacpp",
@@ -141,6 +150,7 @@ PRESETS: tuple[CompletionsProvider, ...] = (
     PERPLEXITY,
     XAI,
     TOGETHER,
+    MANTLE,
     OLLAMA,
     LLAMACPP,
     VLLM,

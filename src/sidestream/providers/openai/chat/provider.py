@@ -18,7 +18,14 @@ from sidestream.providers.openai.chat.encode import hosted_tools
 from sidestream.providers.openai.chat.encode.request import encode_request, server_tools_among
 from sidestream.providers.openai.chat.options import OpenAIChatOptions, settings_of
 from sidestream.providers.openai.files import OpenAIModel
-from sidestream.providers.shared.endpoints import BYTES, Endpoint, as_segment, from_environment, open_endpoint
+from sidestream.providers.shared.endpoints import (
+    BYTES,
+    Endpoint,
+    as_segment,
+    from_environment,
+    open_endpoint,
+    url_from_variables,
+)
 from sidestream.stream.parts import Custom, Finish
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
@@ -82,6 +89,7 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
     name: str
     display_name: str
     base_url: str
+    """Default base URL, with environment variables as in `url_from_variables`."""
     key_variable: str | None = None
     """Environment variable of the key. None means a server on this machine, which rarely requires a key."""
     keys_at: str | None = None
@@ -122,7 +130,8 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
 
         Raises MissingKeyError if there is no key, unless the settings provide auth or the server is on this machine.
         """
-        base_url = checked_base_url(settings.base_url or base_url_in(self.base_url_variable) or self.base_url)
+        given = settings.base_url or base_url_in(self.base_url_variable)
+        base_url = checked_base_url(given or url_from_variables(self.base_url, who=self.display_name))
         endpoint = open_endpoint(
             settings,
             base_url,

@@ -7,7 +7,7 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.files import media_types
-from sidestream.jsontext import JsonObject, is_array, is_object, objects, text_in
+from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
 from sidestream.providers.openai.chat.context import WIRE
 from sidestream.providers.openai.chat.decode import state
 from sidestream.providers.openai.chat.decode.state import CompletionsState
@@ -99,6 +99,22 @@ def on_annotations(s: CompletionsState, value: list[JsonObject]) -> None:
                 text_id=text_id,
             )
         )
+
+
+def on_images(s: CompletionsState, value: list[JsonObject]) -> None:
+    """Emit a `file` for each generated image, once, with its bytes or its URL."""
+    for image in value:
+        url = text_in(as_object(image.get("image_url")), "url")
+        if not url:
+            s.raw(image)
+        elif url not in s.found:
+            s.count_entry()
+            s.found.add(url)
+            data = media_types.from_data_url(url)
+            mime_type = media_types.sniff(data) if data else "image/png"
+            number = len(s.found) - 1
+            name = f"image_{number}.{media_types.extension(mime_type)}"
+            s.out.append(File(f"{s.block_id('image')}:{number}", mime_type, name, data or None, None if data else url))
 
 
 def extra(name: str) -> Callable[[CompletionsState, Any], None]:

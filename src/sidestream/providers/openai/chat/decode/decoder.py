@@ -134,6 +134,7 @@ FIELDS: dict[str, DeltaField] = {
     "content": DeltaField(state.text_or_objects, content.on_content),
     "refusal": DeltaField(read_text, content.on_refusal),
     "audio": DeltaField(reader(state.AudioPiece), content.on_audio, may_be_late=True),
+    "images": DeltaField(read_objects, content.on_images, may_be_late=True),
     "annotations": DeltaField(read_objects, content.on_annotations, may_be_late=True),
     "tool_calls": DeltaField(state.tool_call_pieces, tool_calls.on_tool_calls),
     "function_call": DeltaField(reader(state.Function), tool_calls.on_function_call, unless="tool_calls"),
