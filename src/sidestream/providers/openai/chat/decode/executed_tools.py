@@ -5,7 +5,7 @@ from typing import Any
 
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_in
-from sidestream.providers.openai.chat.decode.hosted import HostedCall
+from sidestream.providers.openai.chat.decode.hosted import HostCall
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.shared.decoding import int_in, parse_input
 from sidestream.stream.parts import File
@@ -72,7 +72,7 @@ def _is_over(entry: JsonObject) -> bool:
     return entry.get("output") is not None or bool(found or entry.get("browser_results") or entry.get("code_results"))
 
 
-def _end(s: CompletionsState, call: HostedCall, entry: JsonObject) -> None:
+def _end(s: CompletionsState, call: HostCall, entry: JsonObject) -> None:
     result: JsonObject = {name: entry[name] for name in RESULTS if entry.get(name) is not None}
     search = as_object(result.get("search_results"))
     if call.name != "web_search" and not search.get("results"):
@@ -88,7 +88,7 @@ def _end(s: CompletionsState, call: HostedCall, entry: JsonObject) -> None:
         s.out.append(file)
 
 
-def _files(call: HostedCall, entry: JsonObject) -> list[File]:
+def _files(call: HostCall, entry: JsonObject) -> list[File]:
     files: list[File] = []
     for found in objects(entry.get("code_results")):
         for field in IMAGES:

@@ -16,7 +16,7 @@ ONLY_COUNTED = "The provider reported only the number of calls."
 """Result of calls of which nothing but their number is known."""
 
 
-class HostedCall(Struct):
+class HostCall(Struct):
     """A call that the server runs."""
 
     id: str
@@ -49,10 +49,10 @@ class HostedState(DecoderState):
         super().__init__(context.provider)
         self.context = context
         self.response_id: str | None = None
-        self.hosted: dict[int, HostedCall] = {}
+        self.hosted: dict[int, HostCall] = {}
         """Hosted calls, by the server's index."""
         self._hosted_count = 0
-        self._search: HostedCall | None = None
+        self._search: HostCall | None = None
         """Search whose findings precede the text, until that starts."""
         self._findings: JsonObject = {}
         self.found: set[str] = set()
@@ -69,11 +69,11 @@ class HostedState(DecoderState):
     def end_reasoning(self) -> None:
         """End the open reasoning block, if any."""
 
-    def hosted_call(self, tool: str, given: JsonObject, event: Any) -> HostedCall:
+    def hosted_call(self, tool: str, given: JsonObject, event: Any) -> HostCall:
         """Emit a call with its complete input, and the event that reported it."""
         self.end_reasoning()
         self.count_entry()
-        call = HostedCall(self.made_id(f"hosted:{self._hosted_count}"), tool, self.portable(tool))
+        call = HostCall(self.made_id(f"hosted:{self._hosted_count}"), tool, self.portable(tool))
         self._hosted_count += 1
         self.count_call(call.name, provider_executed=True)
         self.tool_event(tool, "started", event, call.id)
@@ -85,7 +85,7 @@ class HostedState(DecoderState):
         )
         return call
 
-    def hosted_result(self, call: HostedCall, result: Any, event: Any = None) -> None:
+    def hosted_result(self, call: HostCall, result: Any, event: Any = None) -> None:
         """Emit a result, once, after the event that reported it, if any."""
         if call.is_answered:
             return
