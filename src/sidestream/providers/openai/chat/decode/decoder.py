@@ -212,7 +212,8 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
 
 
 def _chunk(s: CompletionsState, event: Any) -> None:
-    s.read_usage()
+    if s.unread_usage is not None:
+        s.read_usage()
     fields = jsontext.as_object(event)
     if fields.get("error") or fields.get("object") == "error":
         _usage(s, fields)
@@ -367,8 +368,10 @@ def _finish(s: CompletionsState) -> None:
     s.end_reasoning()
     s.end_search()
     s.end_texts()
-    s.end_sources()
-    executed_tools.end_executed_tools(s)
+    if s.cited:
+        s.end_sources()
+    if s.hosted:
+        executed_tools.end_executed_tools(s)
     outcome.count_tools(s)
     tool_calls.end_calls(s, is_cut=reason in ("length", "content-filter"))
     content.end_audio(s)

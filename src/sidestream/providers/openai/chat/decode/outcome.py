@@ -1,6 +1,5 @@
 """Finish reason, usage and error of a chat completion."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from sidestream import jsontext
@@ -92,13 +91,16 @@ def error_of(error: Any, fallback: str) -> Error:
     )
 
 
+_COUNTERS = frozenset({"server_tool_use_details", "num_search_queries"})
 SERVER_TOOL = "server_tool"
 """Name of a tool that the server does not name."""
 
 
 def count_tools(s: CompletionsState) -> None:
     """Record the hosted calls of which the usage holds only a number. A search may be in two of its counters."""
-    usage = jsontext.as_object(s.usage)
+    usage = s.usage
+    if not jsontext.is_object(usage) or _COUNTERS.isdisjoint(usage):
+        return
     details = usage.get("server_tool_use_details")
     searches = count_in(details, "web_search_requests")
     s.counted_calls("web_search", searches or count_in(usage, "num_search_queries"), {"usage": usage})
@@ -121,7 +123,7 @@ def reported_cost(usage: JsonObject) -> float | None:
     return None if upstream is None else round(cost + upstream, 12)
 
 
-def usage_of(raw: Any, server_tool_use: Mapping[str, int] | None = None) -> Usage:
+def usage_of(raw: Any, server_tool_use: dict[str, int] | None = None) -> Usage:
     """Parse the token counts and the cost, if the server reports it."""
     usage = jsontext.as_object(raw)
     inputs, outputs = count_in(usage, "prompt_tokens"), count_in(usage, "completion_tokens")
@@ -131,11 +133,11 @@ def usage_of(raw: Any, server_tool_use: Mapping[str, int] | None = None) -> Usag
         outputs += reasoning  # this server excludes reasoning from the completion tokens
     return usage_from(
         usage,
-        {**(server_tool_use or {})},
+        server_tool_use or {},
         inputs=inputs,
         outputs=outputs,
         read=count_in(details, "cached_tokens"),
         written=count_in(details, "cache_write_tokens"),
         reasoning=reasoning,
-        cost=reported_cost(usage),
+        cost=reported_cost(usage) if "cost" in usage else None,
     )

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import JsonObject, without_none
+from sidestream.jsontext import JsonObject, objects, without_none
 from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai.chat.context import WIRE, CompletionsContext, Dialect
@@ -49,9 +49,11 @@ def encode_tools(
         for spec in request.tools
         if spec.name not in names
     ]
-    require_hosted(request.server_side_tools, hosted_tools.hosted_kinds(hosting), display_name)
     fields: JsonObject = {}
     headers: dict[str, str] = {}
+    if not request.server_side_tools:
+        return CompletionsTools(tools, fields, headers, frozenset(), warnings)
+    require_hosted(request.server_side_tools, hosted_tools.hosted_kinds(hosting), display_name)
     for tool in without_repeats(request.server_side_tools, CustomTool):
         found, needed = hosted_tools.row_of(hosting, model, tool, display_name)
         fields = hosted_tools.joined(fields, found)
@@ -111,14 +113,15 @@ def encode_request(
         body["tool_choice"] = None  # The API refuses it without functions, and search models always search.
     if request.stream and "stream_options" not in lacks:
         body["stream_options"] = _stream_options(options) or None
+    body = encoding.merged(without_none(body), options.extra_body)
     return encoding.EncodedRequest(
-        body=encoding.merged(without_none(body), options.extra_body),
+        body=body,
         headers=tools.headers | request_headers(options.organization, options.project, options.extra_headers),
         context=CompletionsContext(
             provider=provider,
             audio_format=options.audio.format if options.audio else None,
             messages=request.messages,
-            server_tools=server_tools_among(tools.tools),
+            server_tools=server_tools_among(objects(body.get("tools"))),
         ),
         warnings=tuple(warnings),
     )
