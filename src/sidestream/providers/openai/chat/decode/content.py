@@ -106,7 +106,7 @@ def on_images(s: CompletionsState, value: list[JsonObject]) -> None:
     for image in value:
         url = text_in(as_object(image.get("image_url")), "url")
         if not url:
-            s.raw(image)
+            s.raw_chunk()
         elif url not in s.found:
             s.count_entry()
             s.found.add(url)
