@@ -1,6 +1,7 @@
 """Answers of other hosts and servers, on the wires that exist: they decode to what they say, and say it once."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,8 @@ from hostile.judge import Judged, judge
 from hostile.lies import said
 from requirements import requirement
 from sidestream.replay.recording import Exchange, Recording
-from sidestream.stream.parts import Custom, Finish, Raw, ReasoningDelta, ToolCall, ToolResult
+from sidestream.results.tool_runs import tool_runs
+from sidestream.stream.parts import Custom, Error, Finish, Raw, ReasoningDelta, Source, ToolCall, ToolResult
 
 NOT_HERE = {
     "p-bedrock-nova-code-interpreter-converse-stream": "Converse",
@@ -127,11 +129,73 @@ async def test_token_channel_is_reported_once() -> None:
 
 @requirement("R183")
 @needs_more
-async def test_tools_executed_by_groq_are_in_metadata() -> None:
-    parts = (await judged("l-groq-compound-python#0")).parts
+@pytest.mark.parametrize("number", [0, 1])
+async def test_code_executed_by_groq_is_call(number: int) -> None:
+    (run,) = tool_runs((await judged(f"l-groq-compound-python#{number}")).parts)
+    assert (run.tool, run.provider_tool, run.status) == ("code_interpreter", "python", "completed")
+    assert run.code is not None
+    assert run.code.startswith("import math;")
+    assert run.logs == ("10.04987562112089" if number == 0 else "10.099504938362077")
+
+
+@requirement("R183")
+@needs_more
+async def test_search_executed_by_groq_is_call() -> None:
+    parts = (await judged("p-groq-compound-search-stream#0")).parts
+    (run,) = tool_runs(parts)
+    assert (run.tool, run.provider_tool, run.status) == ("web_search", "search", "completed")
+    assert run.queries == ("What is the weather in San Francisco today?",)
+    assert run.result_count == len(run.results) == len([part for part in parts if isinstance(part, Source)]) == 16
+    assert run.results[0].title == "Weather in San Francisco"
     (finish,) = [part for part in parts if isinstance(part, Finish)]
-    (ran,) = finish.metadata["executed_tools"]
-    assert (ran["type"], ran["output"]) == ("python", "10.04987562112089\n")
+    assert (finish.usage.input.total, finish.usage.server_tool_use) == (5003, {"web_search": 1})
+
+
+@requirement("R183")
+@needs_more
+@pytest.mark.parametrize(
+    ("name", "tool", "hits", "cost"),
+    [
+        ("p-openrouter-web-search-annotations-stream", "web_search", 5, 0.0076509169),
+        ("p-openrouter-web-search-usage-stream", "web_search", 0, 0.0133176),
+        ("p-openrouter-advisor-stream", "advisor", 0, 0.0145476),
+    ],
+)
+async def test_openrouter_tool_is_one_record(name: str, tool: str, hits: int, cost: float) -> None:
+    parts = (await judged(f"{name}#0")).parts
+    (run,) = tool_runs(parts)
+    assert (run.tool, run.status, len(run.results)) == (tool, "completed", hits)
+    (finish,) = [part for part in parts if isinstance(part, Finish)]
+    assert finish.usage.server_tool_use == {tool: 1}
+    assert finish.usage.cost == pytest.approx(cost)
+
+
+@requirement("R183")
+@needs_more
+async def test_failed_generation_of_groq_is_in_error() -> None:
+    (error,) = [part for part in (await judged("p-groq-tool-use-failed-stream#0")).parts if isinstance(part, Error)]
+    assert error.status == 400
+    assert "invalid_param" in (error.provider_metadata or {})["openai"]["failed_generation"]
+
+
+@requirement("R183")
+@needs_more
+@pytest.mark.parametrize(
+    ("name", "found", "marks", "cost"),
+    [("r-perplexity-sonar-stream", 8, 0, 0.005), ("r-perplexity-sonar-citations-whole", 6, 10, 0.005)],
+)
+async def test_perplexity_search_and_citations(name: str, found: int, marks: int, cost: float) -> None:
+    parts = (await judged(f"{name}#0")).parts
+    (run,) = tool_runs(parts)
+    sources = [part for part in parts if isinstance(part, Source)]
+    assert (run.tool, run.status, len(run.results)) == ("web_search", "completed", found)
+    assert len({source.url for source in sources}) == found
+    text = text_in(CASES[f"{name}#0"])
+    spans = [text[source.start : source.end] for source in sources if source.text_id is not None]
+    assert spans == re.findall(r"\[\d+\]", text)
+    assert len(spans) == marks
+    (finish,) = [part for part in parts if isinstance(part, Finish)]
+    assert finish.usage.cost == pytest.approx(cost, rel=0.2)
 
 
 @requirement("R183")

@@ -37,6 +37,8 @@ FIELDS_OF_OURS = {
     "reasoning": "the same at OpenRouter, Groq, Ollama",
     "reasoning_details": "beside it at OpenRouter",
     "executed_tools": "what Groq's compound models ran",
+    "images": "of models that generate images, at OpenRouter",
+    "reasoning_steps": "of Perplexity's deep research",
     "channel": "of every token at Groq",
     "token_id": "of every token at Together",
 }

@@ -34,6 +34,7 @@ SCRIPTS: dict[str, list[Any]] = {
         .tool_response("GOOGLE_SEARCH_WEB", {"found": 1}, call_id="s1")
         .text(ANSWER)
     ],
+    "groq": [ChatScript().executed_tool("search", {"query": QUERY}, output="Python 4", results=[HIT]).text(ANSWER)],
     "local": [ChatScript().tool_call("web_search", {"query": QUERY}), ChatScript().text(ANSWER)],
 }
 
@@ -45,6 +46,7 @@ CODE_SCRIPTS: dict[str, list[Any]] = {
     "openai-responses": [ResponsesScript().code_interpreter(CODE, logs=NUMBER).text(FACT)],
     "anthropic": [MessagesScript().code_execution("".join(CODE), stdout=NUMBER).text(FACT)],
     "google": [GeminiScript().code("".join(CODE), NUMBER).text(FACT)],
+    "groq": [ChatScript().executed_tool("function", "".join(CODE), name="python", output=NUMBER).text(FACT)],
     "local": [ChatScript().tool_call("code_interpreter", {"code": "".join(CODE)}), ChatScript().text(FACT)],
 }
 
@@ -71,8 +73,8 @@ def environment(scripts: list[Any], folder: Path) -> Iterator[dict[str, str]]:
         pages = folder / "pages"
         pages.mkdir()
         (pages / "python.md").write_text("url: https://python.example/\n\n# Python\n\nPython 4 is new.\n", "utf-8")
-        urls = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
-        keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
+        urls = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GROQ_BASE_URL")
+        keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GROQ_API_KEY")
         yield (
             dict.fromkeys(urls, fake.base_url) | dict.fromkeys(keys, "fake") | {"SIDESTREAM_SEARCH": f"corpus:{pages}"}
         )

@@ -1,11 +1,13 @@
 """The tables in docs/providers.md match the providers' own data."""
 
+import re
 import runpy
 from typing import Any
 
 import pytest
 
 from sidestream.providers import Capabilities, Settings, find_provider, providers
+from sidestream.providers.openai.chat import PRESETS
 from support.places import ROOT
 
 GENERATOR: dict[str, Any] = runpy.run_path(str(ROOT / "tools/docs/provider_matrix.py"))
@@ -25,6 +27,14 @@ def test_every_capability_has_its_row() -> None:
 VARIABLES = [
     (name, variable) for name, provider in providers().items() for variable in [*getattr(provider, "base_urls", {})][:1]
 ]
+
+
+def test_hosted_tools_of_presets_are_listed() -> None:
+    page = (ROOT / "docs/providers.md").read_text("utf-8")
+    listed = set(
+        re.findall(r"^\| `([\w-]+)` \| `(\w+)` \| [^|]+ \| (?:recorded|scripted|documented only) \|", page, re.M)
+    )
+    assert listed == {(host.name, tool.__name__) for host in PRESETS for tool in host.server_side_tools}
 
 
 @pytest.mark.parametrize(("name", "variable"), VARIABLES)

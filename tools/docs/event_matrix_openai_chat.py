@@ -3,6 +3,8 @@
 Run: `python tools/docs/event_matrix_openai_chat.py`.
 """
 
+import re
+
 from sidestream.providers.openai.chat import PRESETS, PROVIDER
 from sidestream.providers.openai.chat.decode.decoder import FIELDS, IGNORED, PLACED
 from sidestream.providers.openai.chat.decode.outcome import REASONS
@@ -23,7 +25,8 @@ def preset_rows() -> list[str]:
         model = f"`{server.default_models['chat']}`" if "chat" in server.default_models else "none"
         called = ", ".join(f"`{name}`" for name in (server.name, *server.aliases))
         lacks = names(server.dialect.lacks)
-        rows.append(f"| {called} | {server.display_name} | `{server.base_url}` | {key} | {model} | {lacks} |")
+        url = re.sub(r"[|][^}]*", "", server.base_url)
+        rows.append(f"| {called} | {server.display_name} | `{url}` | {key} | {model} | {lacks} |")
     return rows
 
 

@@ -11,16 +11,20 @@ _MAX_DEPTH = 6
 _MAX_READ_CHARS = 2000
 """Maximum characters of a string that are read for its snippet."""
 
-_COUNTED = ("sources", "results", "links", "groundingChunks", "urlMetadata", "tool_references", "tools")
+_COUNTED = (
+    *("sources", "results", "links", "groundingChunks", "urlMetadata"),
+    *("tool_references", "tools", "browser_results"),
+)
 """Fields that list findings."""
 _TEXTS = (
     *("text", "snippet", "logs", "stdout", "output", "outputs", "stderr", "results", "groundingChunks"),
-    *("retrievedContext", "web", "maps", "content", "source", "data", "title", "revised_prompt", "message"),
+    *("search_results", "retrievedContext", "web", "maps", "content", "source", "data", "title", "revised_prompt"),
+    "message",
 )
 """Fields that hold or contain readable text, best first."""
 _TEXT_NAMES = frozenset(_TEXTS)
 _REASONS = ("message", "error_message", "content", "error_code", "code", "error", "outcome")
-_NESTED = ("groundingMetadata", "urlContextMetadata", "item")
+_NESTED = ("groundingMetadata", "urlContextMetadata", "item", "search_results")
 _ITEMS = ("item", "content_block", "step")
 _CALLS = frozenset({"toolCall", "executableCode"})
 _COUNTING = frozenset({*_COUNTED, *_NESTED})

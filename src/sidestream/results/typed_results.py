@@ -10,9 +10,12 @@ from sidestream.results.tool_facts import cut
 from sidestream.stream.parts import File
 from sidestream.text.reprs import ShortRepr
 
-_LISTS = ("sources", "results", "links", "groundingChunks", "urlMetadata", "tool_references", "tools")
+_LISTS = (
+    *("sources", "results", "links", "groundingChunks", "urlMetadata"),
+    *("tool_references", "tools", "browser_results"),
+)
 """Fields that list findings."""
-_NESTED = ("groundingMetadata", "urlContextMetadata", "item", "action")
+_NESTED = ("groundingMetadata", "urlContextMetadata", "item", "action", "search_results")
 _KINDS = ("web", "retrievedContext", "maps", "image", "content")
 """Fields of a finding that hold its details."""
 
@@ -137,7 +140,7 @@ def _hit(entry: JsonObject) -> FoundHit | None:
     title = _first(places, "title", "filename", "tool_name", "name")
     if url is None and title is None:
         return None
-    text = _first((*places, as_object(inner.get("source"))), "snippet", "text", "description", "data")
+    text = _first((*places, as_object(inner.get("source"))), "snippet", "text", "description", "data", "content")
     return FoundHit(title=title, url=url, snippet=cut(text or ""), file_id=_first(places, "file_id"))
 
 

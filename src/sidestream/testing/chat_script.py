@@ -59,6 +59,30 @@ class ChatScript(ScriptBuilder):
         """Add a call whose input is plain text."""
         return self._call("custom", "input", name, words(text), call_id)
 
+    def executed_tool(
+        self,
+        type: str,
+        arguments: Json,
+        *,
+        output: str = "",
+        name: str | None = None,
+        results: Sequence[Json] = (),
+        **found: Json,
+    ) -> Self:
+        """Add a call that the server runs, as Groq reports it: when it starts, and again with its output.
+
+        `results` are what a search found. `found` are other results, e.g. `code_results` and `browser_results`.
+        Arguments that are not a string are sent as JSON.
+        """
+        calls: list[Event] = self._message.setdefault("executed_tools", [])
+        text = arguments if isinstance(arguments, str) else "".join(json_deltas(arguments))
+        start: Event = {"index": len(calls), "type": type, "arguments": text, "search_results": {"results": []}}
+        start |= {"name": name} if name is not None else {}
+        end = start | {"output": output, "search_results": {"results": [*results]}, **found}
+        calls.append(end)
+        self._deltas += [{"executed_tools": [start]}, {"executed_tools": [end]}]
+        return self
+
     def audio(self, pieces: Sequence[str], transcript: Text, *, id: str = "audio_1") -> Self:
         """Add speech, as pieces of base64 and a transcript."""
         self._deltas.append({"audio": {"id": id, "transcript": ""}})

@@ -9,6 +9,8 @@ VARIABLES = (
     "OPENAI_BASE_URL",
     "OPENAI_ORG_ID",
     "OPENAI_PROJECT_ID",
+    "GROQ_BASE_URL",
+    "AWS_DEFAULT_REGION",
 )
 
 
@@ -16,3 +18,4 @@ VARIABLES = (
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")

@@ -122,8 +122,8 @@ def test_unknown_event_is_raw_and_text_is_intact(event: Any):
 
 @requirement("F06")
 def test_unknown_delta_field_is_raw_beside_known_fields():
-    event = chunk({"content": "Hi", "images": [{"type": "image_url"}]})
-    parts = decode([event, chunk({"content": "!", "images": []}), chunk({}, "stop")], provider="openrouter")
+    event = chunk({"content": "Hi", "videos": [{"type": "video_url"}]})
+    parts = decode([event, chunk({"content": "!", "videos": []}), chunk({}, "stop")], provider="openrouter")
     assert one(parts, Raw) == Raw("openrouter", event)
     assert streamed_text(parts) == "Hi!"
 

@@ -334,7 +334,7 @@ def test_preset_without_hosted_tools_raises():
     with pytest.raises(UnsupportedError) as caught:
         encoded(
             server_side_tools=(CustomTool(name="sql"),),
-            server={"display_name": "Groq", "server_side_tools": ()},
+            server={"display_name": "Groq", "hosting": ()},
         )
     assert all(name in str(caught.value) for name in ("Groq", "CustomTool", "openai-responses"))
 

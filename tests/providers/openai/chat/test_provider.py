@@ -92,7 +92,7 @@ def test_preset_has_own_key_and_base_url(preset: CompletionsProvider, monkeypatc
     monkeypatch.setenv("OPENAI_BASE_URL", "https://env.example/v1")
     monkeypatch.setenv(preset.key_variable or "", f"key-of-{preset.name}")
     call = preset.chat_model("any/model:free", Settings()).encode(REQUEST).call
-    assert call.url == f"{preset.base_url}/chat/completions"
+    assert call.url == re.sub(r"\{[^}]+\}", "eu-north-1", preset.base_url) + "/chat/completions"
     assert call.url.startswith("https://")
     assert call.headers["Authorization"] == f"Bearer key-of-{preset.name}"
     assert call.key_variable == preset.key_variable

@@ -36,3 +36,5 @@ class CompletionsContext(decoding.DecodeContext, frozen=True, kw_only=True):
 
     provider: str = WIRE
     audio_format: str | None = None
+    server_tools: tuple[str, ...] = ()
+    """Names of the hosted tools in the request, as the server knows them."""

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from sidestream.providers.openai.account import HEADER_VARIABLES
 from sidestream.providers.openai.billing import PRICE_LIST
 from sidestream.providers.openai.chat.context import WIRE, Dialect
-from sidestream.providers.openai.chat.encode.request import DISPLAY_NAME, SERVER_SIDE_TOOLS
+from sidestream.providers.openai.chat.encode import hosted_tools
+from sidestream.providers.openai.chat.encode.request import DISPLAY_NAME
 from sidestream.providers.openai.chat.options import settings_of
 from sidestream.providers.openai.chat.provider import WIRE_CAPS, CompletionsProvider
 
@@ -35,7 +36,7 @@ PROVIDER = CompletionsProvider(
     header_variables=HEADER_VARIABLES,
     aliases=("openai-chat",),
     default_models={"chat": "gpt-5.6", "embeddings": "text-embedding-3-small"},
-    server_side_tools=SERVER_SIDE_TOOLS,
+    hosting=hosted_tools.OPENAI,
     caps=replace(
         WIRE_CAPS,
         documents_in=True,
@@ -84,6 +85,7 @@ OPENROUTER = _row(
     "https://openrouter.ai/keys",
     default_models=_AUTO,
     dialect=replace(_COMPATIBLE, thinking="reasoning"),
+    hosting=hosted_tools.OPENROUTER,
 )
 MISTRAL = _row(
     "mistral",
@@ -94,12 +96,40 @@ MISTRAL = _row(
     dialect=_MISTRAL,
     telemetry_name="mistral_ai",
 )
-GROQ = _row("groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "https://console.groq.com/keys")
+GROQ = _row(
+    "groq",
+    "Groq",
+    "https://api.groq.com/openai/v1",
+    "GROQ_API_KEY",
+    "https://console.groq.com/keys",
+    base_url_variable="GROQ_BASE_URL",
+    default_models={"chat": "openai/gpt-oss-120b"},
+    hosting=hosted_tools.GROQ,
+)
+PERPLEXITY = _row(
+    "perplexity",
+    "Perplexity",
+    "https://api.perplexity.ai",
+    "PERPLEXITY_API_KEY",
+    "https://www.perplexity.ai/account/api/keys",
+    default_models={"chat": "sonar"},
+    dialect=_OLD_LIMIT,
+    hosting=hosted_tools.PERPLEXITY,
+)
 XAI = _row(
     "xai", "xAI", "https://api.x.ai/v1", "XAI_API_KEY", "https://console.x.ai", aliases=("grok",), telemetry_name="x_ai"
 )
 TOGETHER = _row(
     "together", "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _TOGETHER_KEYS, dialect=_OLD_LIMIT
+)
+MANTLE = _row(
+    "mantle-chat",
+    "Bedrock Mantle Chat",
+    "https://bedrock-mantle.{AWS_REGION|AWS_DEFAULT_REGION}.api.aws/v1",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "https://console.aws.amazon.com/bedrock/home#/api-keys",
+    default_models={"chat": "openai.gpt-oss-20b"},
+    telemetry_name="aws.bedrock",
 )
 OLLAMA = _row("ollama", "Ollama", "http://localhost:11434/v1", dialect=_OLD_LIMIT)
 LLAMACPP = _row(
@@ -117,8 +147,10 @@ PRESETS: tuple[CompletionsProvider, ...] = (
     OPENROUTER,
     MISTRAL,
     GROQ,
+    PERPLEXITY,
     XAI,
     TOGETHER,
+    MANTLE,
     OLLAMA,
     LLAMACPP,
     VLLM,

@@ -8,16 +8,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, RunError
-from sidestream.jsontext import is_object, text_in
+from sidestream.jsontext import as_object, objects, text_in
 from sidestream.prices.price import Bill
 from sidestream.providers import protocol
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.openai import billing
 from sidestream.providers.openai.chat.context import CompletionsContext, Dialect
-from sidestream.providers.openai.chat.encode.request import encode_request, hosted_by
+from sidestream.providers.openai.chat.encode import hosted_tools
+from sidestream.providers.openai.chat.encode.request import encode_request, server_tools_among
 from sidestream.providers.openai.chat.options import OpenAIChatOptions, settings_of
 from sidestream.providers.openai.files import OpenAIModel
-from sidestream.providers.shared.endpoints import BYTES, Endpoint, as_segment, from_environment, open_endpoint
+from sidestream.providers.shared.endpoints import (
+    BYTES,
+    Endpoint,
+    as_segment,
+    from_environment,
+    open_endpoint,
+    url_from_variables,
+)
 from sidestream.stream.parts import Custom, Finish
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
@@ -81,6 +89,7 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
     name: str
     display_name: str
     base_url: str
+    """Default base URL, with environment variables as in `url_from_variables`."""
     key_variable: str | None = None
     """Environment variable of the key. None means a server on this machine, which rarely requires a key."""
     keys_at: str | None = None
@@ -90,7 +99,8 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
     """Environment variables with the values of headers, by header."""
     aliases: tuple[str, ...] = ()
     default_models: Mapping[str, str] = {}
-    server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
+    hosting: hosted_tools.Hosting = ()
+    """Server-side tools that the server runs, by model."""
     caps: Capabilities = WIRE_CAPS
     dialect: Dialect = Dialect()
     price_list: str | None = None
@@ -99,6 +109,11 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
     """Whether recordings are replayed under this name, since they do not identify their server."""
     telemetry_name: str | None = None
     """Name in OpenTelemetry, if it differs from `name`."""
+
+    @property
+    def server_side_tools(self) -> frozenset[type[ServerSideTool]]:
+        """The server-side tools that the server runs for at least one model."""
+        return hosted_tools.hosted_kinds(self.hosting)
 
     @property
     def key_variables(self) -> tuple[str, ...]:
@@ -115,7 +130,8 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
 
         Raises MissingKeyError if there is no key, unless the settings provide auth or the server is on this machine.
         """
-        base_url = checked_base_url(settings.base_url or base_url_in(self.base_url_variable) or self.base_url)
+        given = settings.base_url or base_url_in(self.base_url_variable)
+        base_url = checked_base_url(given or url_from_variables(self.base_url, who=self.display_name))
         endpoint = open_endpoint(
             settings,
             base_url,
@@ -134,8 +150,11 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
         """Return a decoder if the exchange created a chat completion. Listing stored ones is not a model call."""
         if not self.reads_recordings or method.upper() != "POST" or not _MODEL_CALL.search(path.partition("?")[0]):
             return None
-        audio = body.get("audio") if is_object(body) else None
-        return _decoder(CompletionsContext(audio_format=text_in(audio, "format") if is_object(audio) else None))
+        request = as_object(body)
+        audio, tools = as_object(request.get("audio")), objects(request.get("tools"))
+        return _decoder(
+            CompletionsContext(audio_format=text_in(audio, "format"), server_tools=server_tools_among(tools))
+        )
 
 
 _MODEL_CALL = re.compile(r"/chat/completions/?$")
@@ -153,7 +172,7 @@ class CompletionsModel(OpenAIModel):
         self._server = server
         self.price_list = server.price_list
         self.portable_settings = frozenset(settings_of(server.dialect))
-        self.hosted_tools = hosted_by(name, server.server_side_tools)
+        self.hosted_tools = hosted_tools.hosted_kinds(server.hosting, name)
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """Encode a request. Raises ConfigurationError if the model has no name, or for unsupported features."""
@@ -168,7 +187,7 @@ class CompletionsModel(OpenAIModel):
             provider=self._server.name,
             display_name=self._server.display_name,
             dialect=self._server.dialect,
-            server_side_tools=self._server.server_side_tools,
+            hosting=self._server.hosting,
         )
         return self._encoded("chat/completions", request, made, _decoder)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.files import media_types
-from sidestream.jsontext import JsonObject, is_array, is_object, objects, text_in
+from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
 from sidestream.providers.openai.chat.context import WIRE
 from sidestream.providers.openai.chat.decode import state
 from sidestream.providers.openai.chat.decode.state import CompletionsState
-from sidestream.providers.shared.decoding import int_in
+from sidestream.providers.shared.decoding import int_in, parse_input
 from sidestream.stream.parts import File, Source
 
 
@@ -22,10 +22,15 @@ def on_reasoning(s: CompletionsState, value: str) -> None:
 
 
 def on_reasoning_details(s: CompletionsState, value: list[JsonObject]) -> None:
-    """Keep the details for the `provider_metadata` of `reasoning-end`."""
+    """Keep the details for the `provider_metadata` of `reasoning-end`. A hosted call among them is emitted, too."""
     if value:
         s.open_reasoning()
         s.reasoning_details += value
+    for detail in value:
+        if detail.get("type") == "reasoning.server_tool_call" and (tool := text_in(detail, "tool_name")):
+            given = detail.get("arguments")
+            asked = given if is_object(given) else parse_input(given if isinstance(given, str) else None)[0]
+            s.hosted_result(s.hosted_call(tool, asked or {}, detail), detail.get("result"), detail)
 
 
 def on_content(s: CompletionsState, value: str | list[JsonObject]) -> None:
@@ -66,7 +71,7 @@ def on_refusal(s: CompletionsState, value: str) -> None:
 
 
 def on_annotations(s: CompletionsState, value: list[JsonObject]) -> None:
-    """Emit a `source` for each annotation. All annotations are also on `text-end`."""
+    """Emit a `source` for each annotation, and a web search for those before the text. All are also on `text-end`."""
     for annotation in value:
         name = jsontext.canonical(annotation)
         if name in s.annotations:
@@ -78,17 +83,38 @@ def on_annotations(s: CompletionsState, value: list[JsonObject]) -> None:
             s.raw(annotation)
             continue
         text_id = s.texts.get("text")
+        if text_id is None:
+            s.early.append(citation)
+            s.begin_search(annotation, {"results": s.early})
+        start, end = int_in(citation, "start_index"), int_in(citation, "end_index")
+        has_span = text_id is not None or bool(end)
         s.out.append(
             Source(
                 f"{text_id or s.block_id('text')}:source:{len(s.annotations) - 1}",
                 "url",
                 url=text_in(citation, "url"),
-                title=text_in(citation, "title"),
-                start=int_in(citation, "start_index"),
-                end=int_in(citation, "end_index"),
+                title=text_in(citation, "title") or None,
+                start=start if has_span else None,
+                end=end if has_span else None,
                 text_id=text_id,
             )
         )
+
+
+def on_images(s: CompletionsState, value: list[JsonObject]) -> None:
+    """Emit a `file` for each generated image, once, with its bytes or its URL."""
+    for image in value:
+        url = text_in(as_object(image.get("image_url")), "url")
+        if not url:
+            s.raw_chunk()
+        elif url not in s.found:
+            s.count_entry()
+            s.found.add(url)
+            data = media_types.from_data_url(url)
+            mime_type = media_types.sniff(data) if data else "image/png"
+            number = len(s.found) - 1
+            name = f"image_{number}.{media_types.extension(mime_type)}"
+            s.out.append(File(f"{s.block_id('image')}:{number}", mime_type, name, data or None, None if data else url))
 
 
 def extra(name: str) -> Callable[[CompletionsState, Any], None]:
@@ -99,19 +125,6 @@ def extra(name: str) -> Callable[[CompletionsState, Any], None]:
         s.keep_extra(name, value)
 
     return handler
-
-
-def on_executed_tools(s: CompletionsState, value: list[JsonObject]) -> None:
-    """Keep the calls for the metadata of `finish`. A call is repeated with its output, under the same index."""
-    known: list[JsonObject] = s.facts.get("executed_tools", [])
-    calls = {_place(entry, place): entry for place, entry in enumerate(known)}
-    calls |= {_place(entry, len(calls) + place): entry for place, entry in enumerate(value)}
-    s.facts["executed_tools"] = [*calls.values()]
-
-
-def _place(entry: JsonObject, place: int) -> int:
-    index = int_in(entry, "index")
-    return place if index is None else index
 
 
 def on_audio(s: CompletionsState, value: state.AudioPiece) -> None:

@@ -11,7 +11,8 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in, without_none
 from sidestream.providers.openai.chat.context import CompletionsContext
-from sidestream.providers.openai.chat.decode import content, outcome, state, tool_calls
+from sidestream.providers.openai.chat.decode import citations, content, executed_tools, outcome, state, tool_calls
+from sidestream.providers.openai.chat.decode.repeating import RepeatingChunks
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.shared.decoding import (
     UNREADABLE,
@@ -128,13 +129,15 @@ FIELDS: dict[str, DeltaField] = {
     "reasoning_content": DeltaField(read_text, content.on_reasoning),
     "reasoning": DeltaField(read_text, content.on_reasoning, unless="reasoning_content"),
     "reasoning_details": DeltaField(read_objects, content.on_reasoning_details),
+    "executed_tools": DeltaField(read_objects, executed_tools.on_executed_tools, may_be_late=True),
+    "reasoning_steps": DeltaField(read_objects, citations.on_reasoning_steps),
     "content": DeltaField(state.text_or_objects, content.on_content),
     "refusal": DeltaField(read_text, content.on_refusal),
     "audio": DeltaField(reader(state.AudioPiece), content.on_audio, may_be_late=True),
+    "images": DeltaField(read_objects, content.on_images, may_be_late=True),
     "annotations": DeltaField(read_objects, content.on_annotations, may_be_late=True),
     "tool_calls": DeltaField(state.tool_call_pieces, tool_calls.on_tool_calls),
     "function_call": DeltaField(reader(state.Function), tool_calls.on_function_call, unless="tool_calls"),
-    "executed_tools": DeltaField(read_objects, content.on_executed_tools, may_be_late=True),
     # After the content, so that the block that they belong to has started.
     "channel": DeltaField(read_text, content.extra("channel"), may_be_late=True),
     "token_id": DeltaField(reader(int), content.extra("token_id"), may_be_late=True),
@@ -154,7 +157,10 @@ PLACED = {
     "choices[].finish_reason": "reason of `finish`",
     "choices[].logprobs": "`provider_metadata` of the `text-delta`; for tokens without text, metadata of `finish`",
     "choices[].usage": "like `usage`",
-    "usage": "usage of `finish`; the last one is used",
+    "usage": "usage of `finish`, with the reported cost; the last one is used. Hosted calls of which it has only the "
+    "number are one `tool-call` and `tool-result` per tool",
+    "citations": "`source` where the text cites an entry as `[n]`, and at the end for the others; metadata of `finish`",
+    "search_results": "`tool-call` and `tool-result` of one web search, and the titles of `citations`",
     "error": "`error`, `finish`",
 }
 """Documented effects of the fields of a chunk or a choice. All others become metadata of `finish`."""
@@ -180,6 +186,8 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
         _chunk(s, event)
         if s.has_second or s.is_over:
             return None
+        if s.cited and self.read_delta is read_delta:
+            self.read_delta = RepeatingChunks().read_delta
         is_growing = s.finish_reason is None and (s.texts or s.reasoning_id or s.calls)
         return s if is_growing else None
 
@@ -196,6 +204,7 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
         return None
 
     def _end(self, s: CompletionsState, error: Error | None) -> None:
+        s.read_usage()
         if error is None and (s.finish_reason is not None or outcome.is_complete(s)):
             _finish(s)
         else:
@@ -203,8 +212,11 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
 
 
 def _chunk(s: CompletionsState, event: Any) -> None:
+    if s.unread_usage is not None:
+        s.read_usage()
     fields = jsontext.as_object(event)
     if fields.get("error") or fields.get("object") == "error":
+        _usage(s, fields)
         _fail(s, outcome.error_of(fields.get("error") or fields, "the server reported an error"))
         return
     if "choices" not in fields and "usage" not in fields:
@@ -218,6 +230,8 @@ def _chunk(s: CompletionsState, event: Any) -> None:
     _keep(s, fields, _NO_FACTS)
     _usage(s, fields)
     choices = fields.get("choices")
+    if not citations.FOUND.isdisjoint(fields):
+        citations.on_found(s, fields)
     if choices is not None and not is_array(choices):
         s.raw_chunk()
     for choice in choices if is_array(choices) else ():
@@ -352,13 +366,19 @@ def _finish(s: CompletionsState) -> None:
         _fail(s, Error("provider", "the server reported that the response failed"))
         return
     s.end_reasoning()
+    s.end_search()
     s.end_texts()
+    if s.cited:
+        s.end_sources()
+    if s.hosted:
+        executed_tools.end_executed_tools(s)
+    outcome.count_tools(s)
     tool_calls.end_calls(s, is_cut=reason in ("length", "content-filter"))
     content.end_audio(s)
     if s.finish_reason is None and not s.is_whole:
         s.out.append(outcome.no_reason(reason))
     s.is_over = True
-    s.out.append(Finish(reason, outcome.usage_of(s.usage), raw_reason, without_none(s.facts)))
+    s.out.append(Finish(reason, outcome.usage_of(s.usage, s.server_tool_use), raw_reason, without_none(s.facts)))
 
 
 def _fail(s: CompletionsState, error: Error) -> None:
@@ -366,4 +386,4 @@ def _fail(s: CompletionsState, error: Error) -> None:
     s.end_reasoning()
     s.end_texts()
     tool_calls.end_inputs(s)
-    s.end_with_error(error, outcome.usage_of(s.usage))
+    s.end_with_error(error, outcome.usage_of(s.usage, s.server_tool_use))

@@ -1,6 +1,6 @@
 """State of the chat completions decoder, and the shapes of deltas."""
 
-from hashlib import blake2b
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -9,8 +9,10 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.openai.chat.context import WIRE, CompletionsContext
-from sidestream.providers.shared.decoding import DecoderState, read_objects
-from sidestream.stream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, TextDelta, TextEnd, TextStart
+from sidestream.providers.openai.chat.decode.hosted import HostedState
+from sidestream.providers.openai.chat.decode.numbered_marks import NumberedMarks
+from sidestream.providers.shared.decoding import NOT_JSON, read_objects
+from sidestream.stream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, Source, TextDelta, TextEnd, TextStart
 
 
 class Function(Struct, frozen=True):
@@ -99,15 +101,13 @@ class CallState:
         return "".join(self.pieces)
 
 
-class CompletionsState(DecoderState):
+class CompletionsState(HostedState):
     """The state of one chat completion during decoding."""
 
     def __init__(self, context: CompletionsContext) -> None:
-        super().__init__(context.provider)
-        self.context = context
+        super().__init__(context)
         self.event: Any = None
         """The current chunk."""
-        self.response_id: str | None = None
         self.choice: int | None = None
         """Index of the decoded choice, the first in the stream."""
         self.is_whole = False
@@ -123,6 +123,14 @@ class CompletionsState(DecoderState):
         """Values per token of fields that some hosts add, by block and field."""
         self.annotations: dict[bytes, Any] = {}
         """Annotations by their JSON, so that repeated ones are recognised."""
+        self.early: list[JsonObject] = []
+        """Citations that came before the text."""
+        self.cited: list[str] = []
+        """URLs that the text cites as `[n]`, counted from 1."""
+        self.lists: tuple[Any, ...] | None = None
+        """The last lists of sources beside the text, as the server sent them."""
+        self._titles: dict[str, str | None] = {}
+        self._marks: NumberedMarks | None = None
         self.logprobs: dict[str, Any] = {}
         """Log probabilities of the current chunk."""
         self.reasoning_id: str | None = None
@@ -137,6 +145,8 @@ class CompletionsState(DecoderState):
         self.facts: dict[str, Any] = {}
         """Metadata of `finish`: what the server reports about the response as a whole."""
         self.usage: Any = None
+        self.unread_usage: msgspec.Raw | None = None
+        """A later usage, as JSON."""
         self.finish_reason: str | None = None
         self._is_raw = False
 
@@ -155,7 +165,7 @@ class CompletionsState(DecoderState):
     @property
     def has_content(self) -> bool:
         """Whether any content has arrived."""
-        return bool(self.texts or self.calls or self.reasoning_count)
+        return bool(self.texts or self.calls or self.reasoning_count or self.server_tool_use)
 
     def block_id(self, family: str) -> str:
         """Return the id of a block of this response."""
@@ -168,11 +178,70 @@ class CompletionsState(DecoderState):
         metadata = {WIRE: {"logprobs": logprobs}} if logprobs else None
         if family == "text":
             self.said.append(delta)
-        self.out.append(TextDelta(self.texts[family], delta, provider_metadata=metadata))
+        if self._marks is not None and family == "text":
+            delta = self.cite(delta)
+        if delta or metadata:
+            self.out.append(TextDelta(self.texts[family], delta, provider_metadata=metadata))
+
+    def cites(self, urls: list[str], titles: dict[str, str | None]) -> None:
+        """Set the list that the text refers to."""
+        self.cited, self._titles = urls, titles
+        if self._marks is None:
+            self._marks = NumberedMarks()
+            for _ in self._marks.feed("".join(self.said)):
+                pass  # This text is out already.
+
+    def cite(self, delta: str) -> str:
+        """Emit new text up to its last mark, with a source after each mark, and return the rest."""
+        if self._marks is None or self._marks.skips(delta):
+            return delta
+        begin, done, text_id = self._marks.length, 0, self.texts["text"]
+        for mark in self._marks.feed(delta):
+            if not 0 < mark.number <= len(self.cited):
+                continue
+            self.count_entry()
+            url = self.cited[mark.number - 1]
+            self.found.add(url)
+            end = mark.end - begin
+            self.out += (
+                TextDelta(text_id, delta[done:end]),
+                Source(
+                    f"{text_id}:mark:{mark.start}",
+                    "url",
+                    url=url,
+                    title=self._titles.get(url),
+                    start=mark.start,
+                    end=mark.end,
+                    text_id=text_id,
+                    marker_start=mark.start,
+                    marker_end=mark.end,
+                    claim_start=mark.claim_start,
+                    claim_end=mark.claim_end,
+                ),
+            )
+            done = end
+        return delta[done:]
+
+    def read_usage(self) -> None:
+        """Parse the last usage, if that was put off."""
+        if self.unread_usage:
+            with suppress(*NOT_JSON):
+                self.usage = jsontext.loads(bytes(self.unread_usage))
+        self.unread_usage = None
+
+    def has_room(self, count: int) -> bool:
+        """Return whether this many more entries are within the limit."""
+        return self._entries_left > count
+
+    def end_sources(self) -> None:
+        """Emit the listed sources that the text does not cite."""
+        for url in self.cited:
+            self.source(url, self._titles.get(url), self.block_id("text"))
 
     def open_text(self, family: TextFamily) -> None:
         """Start the text block of this kind, once."""
         if family not in self.texts:
+            self.end_search()
             self.texts[family] = self.block_id(family)
             metadata = None if family == "text" else {WIRE: {family: True}}
             self.out.append(TextStart(self.texts[family], provider_metadata=metadata))
@@ -196,7 +265,7 @@ class CompletionsState(DecoderState):
             return None  # Some hosts repeat only the last piece.
         if not final.startswith(streamed):
             return final
-        self.out.append(TextDelta(block_id, final[len(streamed) :]))
+        self.out.append(TextDelta(block_id, self.cite(final[len(streamed) :])))
         return None
 
     def keep_extra(self, name: str, value: Any) -> None:
@@ -240,7 +309,6 @@ class CompletionsState(DecoderState):
         """Return the call's id, or one derived from the conversation if the id is missing or not unique."""
         wanted = call.given_id
         if not wanted or wanted in self._ids:
-            seed = f"{self.context.history}\0{self.response_id}\0{call.number}"
-            wanted = f"call_{blake2b(seed.encode('utf-8', 'replace'), digest_size=12).hexdigest()}"
+            wanted = self.made_id(call.number)
         self._ids.add(wanted)
         return wanted

@@ -1,39 +1,32 @@
 """Encodes the body of `POST /chat/completions`, including its tools. Pure."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.errors import ConfigurationError, NotHostedError
-from sidestream.jsontext import JsonObject, without_none
+from sidestream.errors import ConfigurationError
+from sidestream.jsontext import JsonObject, objects, without_none
 from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai.chat.context import WIRE, CompletionsContext, Dialect
+from sidestream.providers.openai.chat.encode import hosted_tools
 from sidestream.providers.openai.chat.encode.messages import CompletionsTarget, encode_messages
 from sidestream.providers.openai.chat.options import AudioOutput, OpenAIChatOptions, settings_of
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
-from sidestream.providers.registry import hosts_of
 from sidestream.providers.shared import encoding
-from sidestream.providers.shared.hosting import refuse_others, require_hosted, without_repeats
+from sidestream.providers.shared.hosting import require_hosted, without_repeats
 from sidestream.providers.shared.settings_mapping import with_settings
-from sidestream.tools.server_side import CustomTool, ServerSideTool, WebSearch
-
-SERVER_SIDE_TOOLS: frozenset[type[ServerSideTool]] = frozenset({WebSearch, CustomTool})
-"""Server-side tools of OpenAI itself. Compatible servers have none."""
-
-SEARCH_MODELS = "search"
-"""Substring in the names of search models."""
-
-_WHO = "The Chat Completions API"
+from sidestream.tools.server_side import CustomTool
 
 
 class CompletionsTools(Struct, frozen=True):
-    """The encoded tools, search parameters, names of custom tools, and warnings."""
+    """The encoded tools, fields and headers of hosted tools, names of custom tools, and warnings."""
 
     tools: list[JsonObject]
-    web_search: JsonObject | None
+    fields: JsonObject
+    headers: dict[str, str]
     custom: frozenset[str]
     warnings: list[str]
 
@@ -42,62 +35,42 @@ def encode_tools(
     request: ModelRequest,
     model: str,
     display_name: str,
-    server_side_tools: Collection[type[ServerSideTool]],
+    hosting: hosted_tools.Hosting,
     *,
     has_strict: bool,
 ) -> CompletionsTools:
     """Encode the tools of a request. Raises NotHostedError for a tool that the server does not host."""
     strict = {spec.name for spec in request.tools if spec.strict and allows_strict(spec.parameters)}
     warnings = [encoding.loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
-    custom = [tool for tool in request.server_side_tools if isinstance(tool, CustomTool)]
-    names = {tool.name for tool in custom}
+    names = {tool.name for tool in request.server_side_tools if isinstance(tool, CustomTool)}
     # Skip functions that implement a custom tool, which is offered instead.
     tools = [
         _function(spec, is_strict=has_strict and spec.name in strict)
         for spec in request.tools
         if spec.name not in names
     ]
-    searches: list[JsonObject] = []
-    require_hosted(request.server_side_tools, server_side_tools, display_name)
+    fields: JsonObject = {}
+    headers: dict[str, str] = {}
+    if not request.server_side_tools:
+        return CompletionsTools(tools, fields, headers, frozenset(), warnings)
+    require_hosted(request.server_side_tools, hosted_tools.hosted_kinds(hosting), display_name)
     for tool in without_repeats(request.server_side_tools, CustomTool):
-        if isinstance(tool, WebSearch):
-            searches.append(_web_search(tool, model))
-        elif isinstance(tool, CustomTool):
-            tools.append(_custom(tool))
-    return CompletionsTools(tools, searches[0] if searches else None, frozenset(names), warnings)
+        found, needed = hosted_tools.row_of(hosting, model, tool, display_name)
+        fields = hosted_tools.joined(fields, found)
+        headers |= needed
+    tools += fields.pop("tools", ())
+    return CompletionsTools(tools, fields, headers, frozenset(names), warnings)
 
 
-def hosted_by(model: str, tools: frozenset[type[ServerSideTool]]) -> frozenset[type[ServerSideTool]]:
-    """Return which of a server's tools a model supports."""
-    return tools if SEARCH_MODELS in model else tools - {WebSearch}
+def server_tools_among(tools: Iterable[JsonObject]) -> tuple[str, ...]:
+    """Return the types of the tools that the server runs."""
+    return tuple(str(tool.get("type")) for tool in tools if tool.get("type") not in ("function", "custom"))
 
 
 def _function(spec: ToolSpec, *, is_strict: bool) -> JsonObject:
     strict = {"strict": True} if is_strict else {}
     described = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
     return {"type": "function", "function": described | strict}
-
-
-def _web_search(tool: WebSearch, model: str) -> JsonObject:
-    if SEARCH_MODELS not in model:
-        others = ", ".join(host for host in hosts_of(WebSearch) if host != WIRE)
-        raise NotHostedError(
-            f"the model {model} does not support WebSearch: Chat Completions supports it only for models like "
-            f"gpt-4o-search-preview; for other models, use {others}"
-        )
-    refuse_others(tool, _WHO, "context_size", "location")
-    location = encoding.given(tool.location) if tool.location is not None else None
-    where = {"user_location": {"type": "approximate", "approximate": location}} if location else {}
-    return {"search_context_size": tool.context_size, **where}
-
-
-def _custom(tool: CustomTool) -> JsonObject:
-    refuse_others(tool, _WHO, "name", "description", "syntax", "definition")
-    body: JsonObject = {"name": tool.name} | encoding.given(tool, {"description": "description"})
-    if tool.syntax is not None:
-        grammar = {"syntax": tool.syntax, "definition": tool.definition}
-        body["format"] = {"type": "grammar", "grammar": grammar}
-    return {"type": "custom", "custom": body}
 
 
 _DEFAULT = OpenAIChatOptions()
@@ -112,12 +85,12 @@ def encode_request(
     provider: str = WIRE,
     display_name: str = DISPLAY_NAME,
     dialect: Dialect = _DIALECT,
-    server_side_tools: Collection[type[ServerSideTool]] = SERVER_SIDE_TOOLS,
+    hosting: hosted_tools.Hosting = hosted_tools.OPENAI,
 ) -> encoding.EncodedRequest[CompletionsContext]:
     """Encode a request for a server dialect. Raises ConfigurationError for features that it does not support."""
     options, left_out = options_of(request, model, display_name, dialect)
     lacks = dialect.lacks | request.without
-    tools = encode_tools(request, model, display_name, server_side_tools, has_strict="strict" not in lacks)
+    tools = encode_tools(request, model, display_name, hosting, has_strict="strict" not in lacks)
     target = CompletionsTarget(
         instructions_role=options.instructions_role,
         image_detail=options.image_detail,
@@ -134,19 +107,21 @@ def encode_request(
         messages = [{"role": options.instructions_role, "content": system}, *messages]
 
     body: JsonObject = {"model": model, "messages": messages, "tools": tools.tools or None}
-    body |= {"web_search_options": tools.web_search, "response_format": format_of}
+    body |= {"response_format": format_of, **tools.fields}
     body |= {**_plain_options(options, lacks), "stream": request.stream}
-    if tools.web_search is not None and not tools.tools:
+    if "web_search_options" in tools.fields and not tools.tools:
         body["tool_choice"] = None  # The API refuses it without functions, and search models always search.
     if request.stream and "stream_options" not in lacks:
         body["stream_options"] = _stream_options(options) or None
+    body = encoding.merged(without_none(body), options.extra_body)
     return encoding.EncodedRequest(
-        body=encoding.merged(without_none(body), options.extra_body),
-        headers=request_headers(options.organization, options.project, options.extra_headers),
+        body=body,
+        headers=tools.headers | request_headers(options.organization, options.project, options.extra_headers),
         context=CompletionsContext(
             provider=provider,
             audio_format=options.audio.format if options.audio else None,
             messages=request.messages,
+            server_tools=server_tools_among(objects(body.get("tools"))),
         ),
         warnings=tuple(warnings),
     )

@@ -1,0 +1,106 @@
+"""Groq's `executed_tools`: calls that are reported when they start and again, under the same index, when they end."""
+
+import re
+from typing import Any
+
+from sidestream.files import media_types
+from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_in
+from sidestream.providers.openai.chat.decode.hosted import HostCall
+from sidestream.providers.openai.chat.decode.state import CompletionsState
+from sidestream.providers.shared.decoding import int_in, parse_input
+from sidestream.stream.parts import File
+
+PLAIN_INPUTS = {"code_interpreter": "code", "web_search": "query", "web_fetch": "url"}
+"""Tool → the input field that arguments which are not a JSON object belong to. Others are `input`."""
+RESULTS = ("output", "search_results", "browser_results", "code_results")
+"""Fields of an entry that hold what the tool found or printed."""
+IMAGES = ("png", "jpeg")
+"""Fields of a code result that hold an image in base64."""
+
+
+def on_executed_tools(s: CompletionsState, value: list[JsonObject]) -> None:
+    """Emit `tool-event`, `tool-input-*` and `tool-call`, then `tool-result`, `source` and `file` once the call ends."""
+    for place, entry in enumerate(value):
+        index = int_in(entry, "index")
+        key = place if index is None else index
+        call = s.hosted.get(key)
+        if call is not None and call.is_answered and index is None:
+            call = None  # Without an index, an entry after a result is the next call.
+        if call is None:
+            tool = _tool(entry)
+            call = s.hosted[key] = s.hosted_call(tool, _input(entry, s.portable(tool)), entry)
+        if not call.is_answered and (s.is_whole or _is_over(entry)):
+            _end(s, call, entry)
+
+
+def end_executed_tools(s: CompletionsState) -> None:
+    """End the calls of a complete response that were not reported as ended."""
+    for call in s.hosted.values():
+        s.hosted_result(call, {})
+
+
+def _tool(entry: JsonObject) -> str:
+    kind, name = text_in(entry, "type"), text_in(entry, "name")
+    return (name if kind in (None, "function") else kind) or kind or "unknown_tool"
+
+
+def _input(entry: JsonObject, tool: str) -> JsonObject:
+    """Parse the arguments: JSON, perhaps with raw line breaks in its strings, or plain text such as code."""
+    given = entry.get("arguments")
+    if is_object(given):
+        return given
+    text = given if isinstance(given, str) else ""
+    field = PLAIN_INPUTS.get(tool, "input")
+    value, error = parse_input(text)
+    if error is not None:
+        value, _ = parse_input(_STRING.sub(_escaped, text))
+    # A program may itself be a JSON object.
+    is_code = tool == "code_interpreter" and text.strip() and field not in as_object(value)
+    return value if is_object(value) and not is_code else {field: text}
+
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f]")
+
+
+def _escaped(string: re.Match[str]) -> str:
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", string[0])
+
+
+def _is_over(entry: JsonObject) -> bool:
+    found = as_object(entry.get("search_results")).get("results")
+    return entry.get("output") is not None or bool(found or entry.get("browser_results") or entry.get("code_results"))
+
+
+def _end(s: CompletionsState, call: HostCall, entry: JsonObject) -> None:
+    result: JsonObject = {name: entry[name] for name in RESULTS if entry.get(name) is not None}
+    search = as_object(result.get("search_results"))
+    if call.name != "web_search" and not search.get("results"):
+        result.pop("search_results", None)  # Every entry has an empty one.
+    files = _files(call, entry)
+    if files:
+        result["code_results"] = [_without_images(found) for found in objects(result["code_results"])]
+    s.hosted_result(call, result, entry)
+    for found in [*objects(search.get("results")), *objects(entry.get("browser_results"))]:
+        s.source(text_in(found, "url"), text_in(found, "title"), call.id)
+    for file in files:
+        s.count_entry()
+        s.out.append(file)
+
+
+def _files(call: HostCall, entry: JsonObject) -> list[File]:
+    files: list[File] = []
+    for found in objects(entry.get("code_results")):
+        for field in IMAGES:
+            data = media_types.from_base64(text_in(found, field) or "")
+            if data:
+                mime_type = media_types.sniff(data)
+                name = f"image_{len(files)}.{media_types.extension(mime_type)}"
+                files.append(
+                    File(f"{call.id}:file:{len(files)}", mime_type, name, data, tool=call.name, call_id=call.id)
+                )
+    return files
+
+
+def _without_images(found: JsonObject) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if name not in IMAGES}
