@@ -427,6 +427,13 @@ def count_in(value: Any, key: str) -> int:
     return found if abs(found) <= MAX_COUNT else 0
 
 
+def usd_in(value: JsonObject, key: str, unit: float = 1.0) -> float | None:
+    """Return the cost under a key in US dollars, or None if it is missing, of another type or out of range."""
+    found = value.get(key)
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return round(found * unit, 12) if is_number and 0 <= found <= MAX_COUNT else None
+
+
 def seconds(value: Any) -> float | None:
     """Convert a time in seconds to a float, since huge integers do not survive JSON. Returns None if not a number."""
     try:
@@ -444,11 +451,16 @@ def usage_from(
     read: int = 0,
     written: int = 0,
     reasoning: int = 0,
+    cost: float | None = None,
 ) -> Usage:
-    """Build the usage from a provider's counts. `inputs` includes cache reads and writes."""
+    """Build the usage from a provider's counts. `inputs` includes cache reads and writes.
+
+    `cost` is what the provider says that the response costs, in US dollars.
+    """
     return Usage(
         input=InputUsage(inputs, max(inputs - read - written, 0), read, written),
         output=OutputUsage(outputs, max(outputs - reasoning, 0), reasoning),
         server_tool_use=dict(server_tool_use),
         raw=raw or None,
+        cost=cost,
     )

@@ -215,9 +215,16 @@ REPLAYED: dict[str, str] = {SESSION_KEY: "items", REPLAY_KEY: "items"}
 """Fields that only resending the whole history needs, by session key."""
 
 
+PROVIDER_NAME = "openai-responses"
+"""Key in the `provider_metadata` of parts, for all servers with this API."""
+
+
 class ResponsesContext(decoding.DecodeContext, frozen=True, kw_only=True):
     """Request data for the decoder of a response."""
 
+    provider: str = PROVIDER_NAME
+    runs_custom_calls: bool = False
+    """Whether the server itself executes calls of custom tools that the request does not declare."""
     store: bool = True
     hosted_shell: bool | None = None
     files_note: Mapping[str, Any] = {}

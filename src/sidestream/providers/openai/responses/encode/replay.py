@@ -49,6 +49,8 @@ class ItemLayout(Struct, frozen=True):
         kind = str(item.get("type"))
         if kind not in ANSWERS or (kind == "tool_search_call" and item.get("execution") != "client"):
             return False
+        if item.get("execution") == "server":
+            return False
         environment = item.get("environment")
         if is_object(environment) and environment.get("type") == "container_reference":
             return False
