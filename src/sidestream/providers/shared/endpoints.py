@@ -1,6 +1,7 @@
 """Endpoints (base URL, credentials and headers of a provider), and the base class of models behind one."""
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.errors import MissingKeyError, ProtocolError
+from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, Settings
 from sidestream.providers.shared.attachments import elsewhere
 from sidestream.providers.shared.encoding import ContextT, EncodedRequest
@@ -116,6 +117,27 @@ def open_endpoint(
 def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Build headers from environment variables, skipping unset ones."""
     return {name: value for name, variable in variables.items() if (value := os.environ.get(variable, "").strip())}
+
+
+def url_from_variables(template: str, *, who: str) -> str:
+    """Fill names such as `{AWS_REGION}` in a URL from environment variables.
+
+    `{A|B}` takes the first variable that is set, and `{A|=global}` falls back to a value. Raises ConfigurationError if
+    no variable of a place is set, or if its value would change the rest of the URL.
+    """
+
+    def value(place: re.Match[str]) -> str:
+        names = place[1].split("|")
+        default = names.pop()[1:] if names[-1].startswith("=") else ""
+        set_ones = [name for name in names if os.environ.get(name, "").strip()]
+        found = os.environ[set_ones[0]].strip() if set_ones else default
+        if not found:
+            raise ConfigurationError(f"{who} needs a base URL: set {' or '.join(names)}, or pass base_url to Agent")
+        if not re.fullmatch(r"[\w.-]+", found, re.ASCII):
+            raise ConfigurationError(f"{set_ones[0]} must be letters, digits, '.', '_' and '-', not {found!r:.80}")
+        return found
+
+    return re.sub(r"\{([^}]+)\}", value, template)
 
 
 def as_segment(part: str) -> str:
