@@ -6,7 +6,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sidestream import MissingKeyError
@@ -14,6 +14,7 @@ from sidestream.portable.here import DELEGATION, MODULES
 from sidestream.portable.where import is_there, place_of
 from sidestream.providers import Capabilities, ModelSettings, Provider, Settings, caps_of, find_provider, providers
 from sidestream.providers.capabilities import instead_of
+from sidestream.providers.openai import responses
 from sidestream.providers.openai.chat import PRESETS
 from sidestream.providers.shared.settings_mapping import PORTABLE
 from sidestream.tools.server_side import TOOLS, ServerSideTool
@@ -25,6 +26,7 @@ COLUMNS = {
     "`anthropic`": ("anthropic", ""),
     "`google`": ("google", ""),
     "`google:interactions/…`": ("google", "interactions/"),
+    "`xai`": ("xai", ""),
     "`local`": ("local", ""),
     "presets": (PRESETS[0].name, ""),
 }
@@ -46,13 +48,7 @@ LABELS = {
     "list_models": "model listing",
 }
 """Labels in the table, by capability."""
-MAIN = ("openai-responses", "openai", "anthropic", "google", "local")
-BASE_URL_VARIABLES = {
-    "openai-responses": "OPENAI_BASE_URL",
-    "openai": "OPENAI_BASE_URL",
-    "anthropic": "ANTHROPIC_BASE_URL",
-    "google": "GOOGLE_GEMINI_BASE_URL",
-}
+MAIN = ("openai-responses", "openai", "anthropic", "google", "xai", "local")
 _URL = re.compile(r"https://[^\s),]+")
 
 
@@ -118,7 +114,7 @@ def _place(tool: type[ServerSideTool], provider: Provider, notes: list[str]) -> 
 def keys() -> str:
     """Return the table of API keys and base URLs."""
     rows = ["| provider | key | where to get one | base URL | variable |", "|---|---|---|---|---|"]
-    names = [*MAIN, *(preset.name for preset in PRESETS)]
+    names = dict.fromkeys([*MAIN, *(preset.name for preset in (*responses.PRESETS, *PRESETS))])
     assert {*names, "replay"} == providers().keys()
     return "\n".join([*rows, *(_key_row(find_provider(name)) for name in names), ""])
 
@@ -127,12 +123,15 @@ def _key_row(provider: Provider) -> str:
     called = ", ".join(f"`{name}`" for name in (provider.name, *provider.aliases))
     variables: tuple[str, ...] = getattr(provider, "key_variables", ())
     key = " or ".join(f"`{variable}`" for variable in variables) or "none"
-    variable = BASE_URL_VARIABLES.get(provider.name)
+    declared: Mapping[str, str] = getattr(provider, "base_urls", {})
+    variable = next(iter(declared), None)
     return f"| {called} | {key} | {_where(provider)} | {_base_url(provider)} | {f'`{variable}`' if variable else ''} |"
 
 
 def _where(provider: Provider) -> str:
-    """Return the URL in the error for a missing key."""
+    """Return the URL at which keys are created, or the one in the error for a missing key."""
+    if declared := getattr(provider, "keys_at", None):
+        return f"<{declared}>"
     try:
         _plain(lambda: provider.chat_model(_any_model(provider), Settings()))
     except MissingKeyError as error:
@@ -144,6 +143,9 @@ def _where(provider: Provider) -> str:
 def _base_url(provider: Provider) -> str:
     if provider.name == "local":
         return "this machine"
+    template: str = getattr(provider, "base_url", "")
+    if "{" in template:
+        return f"`{re.sub(r'[|][^}]*', '', template)}`"
     model = _plain(lambda: provider.chat_model(_any_model(provider), Settings(auth=dict)))
     return f"`{model.base_url}`"  # type: ignore[attr-defined]
 

@@ -430,8 +430,9 @@ def count_in(value: Any, key: str) -> int:
 def usd_in(value: JsonObject, key: str, unit: float = 1.0) -> float | None:
     """Return the cost under a key in US dollars, or None if it is missing, of another type or out of range."""
     found = value.get(key)
-    is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    return round(found * unit, 12) if is_number and 0 <= found <= MAX_COUNT else None
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= MAX_COUNT:
+        return None
+    return round(found * unit, 12)
 
 
 def seconds(value: Any) -> float | None:

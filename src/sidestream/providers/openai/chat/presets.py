@@ -95,9 +95,6 @@ MISTRAL = _row(
     telemetry_name="mistral_ai",
 )
 GROQ = _row("groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "https://console.groq.com/keys")
-XAI = _row(
-    "xai", "xAI", "https://api.x.ai/v1", "XAI_API_KEY", "https://console.x.ai", aliases=("grok",), telemetry_name="x_ai"
-)
 TOGETHER = _row(
     "together", "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _TOGETHER_KEYS, dialect=_OLD_LIMIT
 )
@@ -117,7 +114,6 @@ PRESETS: tuple[CompletionsProvider, ...] = (
     OPENROUTER,
     MISTRAL,
     GROQ,
-    XAI,
     TOGETHER,
     OLLAMA,
     LLAMACPP,

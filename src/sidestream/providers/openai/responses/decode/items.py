@@ -131,8 +131,8 @@ _CALL_ID = "ws_call_id="
 def _without_call_ids(action: JsonObject) -> JsonObject:
     """Remove the call's id, which DeepSeek appends to an action as a last query or as the fragment of a URL."""
     queries, url = action.get("queries"), action.get("url")
-    if isinstance(queries, list):
-        action["queries"] = [query for query in jsontext.as_list(queries) if not str(query).startswith(_CALL_ID)]
+    if jsontext.is_array(queries):
+        action["queries"] = [query for query in queries if not str(query).startswith(_CALL_ID)]
     if isinstance(url, str):
         action["url"] = url.partition(f"#{_CALL_ID}")[0]
     return action

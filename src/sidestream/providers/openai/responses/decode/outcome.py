@@ -84,7 +84,11 @@ def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
     """Build the message's private metadata, to continue from it on the server or by resending its items."""
     layout = [_layout(s, item) for item in s.finished]
     items = {} if all(map(_is_plain, layout)) else {"items": layout}
-    origin = {"model": s.context.model or response.get("model"), "base_url": s.context.base_url, **s.context.files_note}
+    origin = {
+        "model": s.context.model or response.get("model"),
+        "base_url": s.context.base_url,
+        **s.context.session_note,
+    }
     if not s.context.store:
         container = next((item["container_id"] for item in reversed(layout) if item.get("container_id")), None)
         return {REPLAY_KEY: {**origin, **without_none({"container_id": container}), **items}}
@@ -149,7 +153,7 @@ def _layout(s: ResponsesState, item: ItemState) -> JsonObject:
     if item.kind == "message":
         said = without_none({"type": item.kind, "phase": item.raw.get("phase")})
         return {**said, "content": [{"text_id": block.id} for block in item.blocks.values()]}
-    kept = replayed_fields(item.raw)
+    kept = {**item.raw} if s.context.resends_raw else replayed_fields(item.raw)
     if item.kind == "custom_tool_call" and item.provider_executed:
         return {**kept, "execution": "server"}
     if item.kind == "image_generation_call":
