@@ -81,7 +81,7 @@ _PLAIN_CAPS = replace(
     embeddings=False,
     media=False,
     settings=frozenset(_PLAIN_SETTINGS),
-    instead={"documents_in": _AS_IT_IS, "audio_in": _AS_IT_IS},
+    instead={"documents_in": _AS_IT_IS, "audio_in": _AS_IT_IS, "background": "the option raises an UnsupportedError"},
 )
 
 
