@@ -49,6 +49,15 @@ LABELS = {
 }
 """Labels in the table, by capability."""
 MAIN = ("openai-responses", "openai", "anthropic", "google", "xai", "local")
+
+
+def _url_variable(provider: Provider) -> str | None:
+    """Return the environment variable of a provider's base URL."""
+    declared: Mapping[str, str] = getattr(provider, "base_urls", {})
+    return getattr(provider, "base_url_variable", None) or next(iter(declared), None)
+
+
+BASE_URL_VARIABLES = {name: found for name, entry in providers().items() if (found := _url_variable(entry))}
 _URL = re.compile(r"https://[^\s),]+")
 
 
@@ -123,8 +132,7 @@ def _key_row(provider: Provider) -> str:
     called = ", ".join(f"`{name}`" for name in (provider.name, *provider.aliases))
     variables: tuple[str, ...] = getattr(provider, "key_variables", ())
     key = " or ".join(f"`{variable}`" for variable in variables) or "none"
-    declared: Mapping[str, str] = getattr(provider, "base_urls", {})
-    variable = next(iter(declared), None)
+    variable = _url_variable(provider)
     return f"| {called} | {key} | {_where(provider)} | {_base_url(provider)} | {f'`{variable}`' if variable else ''} |"
 
 

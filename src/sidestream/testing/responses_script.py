@@ -92,8 +92,8 @@ class ResponsesScript(replies.ScriptBuilder):
 
     def tool_output(self, encrypted_content: str) -> Self:
         """Add the encrypted output of a hosted tool, which xAI sends as reasoning if the answer is not stored."""
-        item = {"type": "reasoning", "status": "completed", "summary": [], "encrypted_content": encrypted_content}
-        return self._add("tco", item, [])
+        item: replies.Event = {"type": "reasoning", "status": "completed", "summary": []}
+        return self._add("tco", {**item, "encrypted_content": encrypted_content}, [])
 
     def function_call(self, name: str, arguments: Json, call_id: str | None = None) -> Self:
         """Add a client tool call. A string is sent as the arguments' JSON, valid or not."""
@@ -110,8 +110,8 @@ class ResponsesScript(replies.ScriptBuilder):
         action = {"type": "search", "query": query, **found}
         stages = _stages("web_search_call", "in_progress", "searching", "completed")
         item: replies.Event = {"type": "web_search_call", "status": "completed", "action": action}
-        empty = {"type": "search", "query": "", "sources": []} if self._is_xai else None
-        return self._add("ws", item, stages, action=empty)
+        empty: replies.Event = {"type": "search", "query": "", "sources": []}
+        return self._add("ws", item, stages, action=empty if self._is_xai else None)
 
     def x_search(self, arguments: Json, *, name: str = "x_keyword_search") -> Self:
         """Add a search of X, which xAI sends as the call of a custom tool that the request does not declare."""

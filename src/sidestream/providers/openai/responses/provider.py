@@ -231,8 +231,11 @@ class ResponsesProvider(Struct, frozen=True, kw_only=True):
 
     @property
     def base_urls(self) -> Mapping[str, str]:
-        """The default base URL, by the environment variable that overrides it."""
-        return {self.base_url_variable: self.base_url} if self.base_url_variable else {}
+        """The default base URL, by the environment variable that overrides it. Empty if other variables are missing."""
+        try:
+            return {self.base_url_variable: self._default_url()} if self.base_url_variable else {}
+        except ConfigurationError:
+            return {}
 
     @property
     def server_side_tools(self) -> frozenset[type[ServerSideTool]]:
@@ -260,9 +263,12 @@ class ResponsesProvider(Struct, frozen=True, kw_only=True):
         url = base_url_in(self.base_url_variable)
         return f"{url.rstrip('/')}{self.base_path}" if url and not urlsplit(url).path.strip("/") else url
 
-    def _default_url(self, model: str) -> str:
+    def _default_url(self, model: str = "") -> str:
         own = (url for prefix, url in self.model_urls.items() if model.startswith(prefix))
-        return url_from_variables(next(own, self.base_url), who=self.display_name)
+        try:
+            return url_from_variables(next(own, self.base_url), who=self.display_name)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error}, or set {self.base_url_variable}") from None
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
         """Return None, for plain HTTP."""
