@@ -42,6 +42,7 @@ PUBLIC = {
         ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolNamespace ToolPart ToolResult
         ToolResultPart ToolRun ToolSearch ToolSearchResult ToolServerError ToolStage ToolText TURN_STATUSES TurnStatus TypedResult
         UnknownProviderError UnsupportedError Usage validate_history WebFetch WebFetchResult WebSearch WebSearchResult WebSocketTransport
+        XSearch
     """,
     "sidestream.actions": """
         apply_diff BrowserAction BrowserCall BrowserCloseTab BrowserCoordinate BrowserDoubleClick

@@ -88,7 +88,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "ApplyPatch CodeInterpreter Combination Comparison ComputerUse CustomTool DomainSecret FileSearch "
             "HybridSearch ImageGeneration InlineSkill LocalShell LocalSkill Location MCPApproval Memory Network "
             "ProgrammaticToolCalling RemoteMCP ServerSideTool Shell SkillReference Svg ToolFilter ToolSearch "
-            "WebFetch WebSearch"
+            "WebFetch WebSearch XSearch"
         ),
         "tools.tool": "ExternalTool Tool ToolContext ToolError tool",
         "wire.http": "HttpTransport",

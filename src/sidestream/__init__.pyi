@@ -243,6 +243,7 @@ from sidestream.tools.server_side import (
     ToolSearch as ToolSearch,
     WebFetch as WebFetch,
     WebSearch as WebSearch,
+    XSearch as XSearch,
 )
 from sidestream.tools.tool import (
     ExternalTool as ExternalTool,

@@ -13,7 +13,17 @@ from hostile.lies import said
 from requirements import requirement
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.results.tool_runs import tool_runs
-from sidestream.stream.parts import Custom, Error, Finish, Raw, ReasoningDelta, Source, ToolCall, ToolResult
+from sidestream.stream.parts import (
+    Custom,
+    Error,
+    Finish,
+    Raw,
+    ReasoningDelta,
+    Source,
+    ToolCall,
+    ToolEvent,
+    ToolResult,
+)
 
 NOT_HERE = {
     "p-bedrock-nova-code-interpreter-converse-stream": "Converse",
@@ -116,6 +126,80 @@ async def test_code_of_older_xai_answers_is_decoded() -> None:
     parts = (await judged("v-xai-code-execution-tool.1-whole#0")).parts
     (call,) = [part for part in parts if isinstance(part, ToolCall)]
     assert call.input["code"].startswith("def fibonacci")
+
+
+@requirement("R183")
+@needs_more
+async def test_query_of_older_xai_search_is_decoded() -> None:
+    parts = (await judged("v-xai-web-search-tool.1-stream#0")).parts
+    (call,) = [part for part in parts if isinstance(part, ToolCall)]
+    assert call.input == {"query": "what is xAI", "num_results": 5}
+
+
+@requirement("R183")
+@needs_more
+async def test_search_of_x_has_stages_and_input() -> None:
+    parts = (await judged("v-xai-x-search-tool-stream#0")).parts
+    calls = [part for part in parts if isinstance(part, ToolCall) and part.tool == "x_search"]
+    assert [call.name for call in calls] == ["x_keyword_search", "view_x_video"]
+    assert calls[0].input == {"query": "from:xai filter:media", "limit": 20, "mode": "Latest"}
+    for call in calls:
+        stages = [part.stage for part in parts if isinstance(part, ToolEvent) and part.call_id == call.id]
+        assert stages == ["started", "running", "completed"]
+    ended = [part.id for part in parts if isinstance(part, ToolResult)]
+    assert ended[0] == calls[0].id
+    assert ended[-1] == calls[1].id  # Four web searches begin and end within the second call.
+
+
+@requirement("R183")
+@needs_more
+async def test_xai_citations_have_span_of_link_or_none() -> None:
+    cited = [part for part in (await judged("r-xai-web-search-replay#0")).parts if isinstance(part, Source)]
+    assert [(source.marker_start, source.marker_end, source.title) for source in cited] == [
+        (44, 90, None),
+        (317, 363, None),
+        (437, 481, None),
+    ]
+    listed = [part for part in (await judged("v-xai-web-search-parallel-stream#0")).parts if isinstance(part, Source)]
+    assert len(listed) == 9
+    assert {(source.start, source.end, source.title) for source in listed} == {(None, None, None)}
+
+
+@requirement("R183")
+@needs_more
+@pytest.mark.parametrize(
+    ("name", "cost"),
+    [
+        ("r-xai-web-search-replay#1", 0.00524105),
+        ("v-xai-image-generation-tool.1-stream#0", 0.0000123456),
+        ("b-openrouter-responses-function-stream#0", 0.0000054),
+    ],
+)
+async def test_reported_cost_is_in_dollars(name: str, cost: float) -> None:
+    decoder = decoder_for(CASES[name].request)
+    assert decoder is not None
+    fed = [part for data in events_of(CASES[name]) for part in decoder.feed(data)] if CASES[name].is_stream else []
+    parts = fed or decoder.whole(CASES[name].body_bytes())
+    (finish,) = [part for part in parts if isinstance(part, Finish)]
+    assert finish.usage.cost == pytest.approx(cost)
+
+
+@requirement("R183")
+@needs_more
+async def test_deepseek_actions_have_no_call_ids() -> None:
+    parts = (await judged("r-deepseek-web-search-whole#0")).parts
+    inputs = [part.input for part in parts if isinstance(part, ToolCall)]
+    assert inputs[0]["queries"] == ["latest stable Ruby version 2024", "Ruby latest release version official"]
+    assert inputs[1]["url"] == "https://www.ruby-lang.org/en/downloads/releases/"
+    assert "ws_call_id" not in str(inputs)
+
+
+@requirement("R183")
+@needs_more
+async def test_azure_search_completes_without_event() -> None:
+    parts = (await judged("v-azure-web-search-preview-tool.1-stream#0")).parts
+    stages = [part.stage for part in parts if isinstance(part, ToolEvent)]
+    assert stages == ["started", "started", "running", "completed"]
 
 
 @requirement("R183")

@@ -36,6 +36,7 @@ VENDOR_ITEMS = members(ResponseOutputItem) | members(BetaResponseOutputItem)
 _NO_STAGE = "a stage beside those in the vendor's types; the item's status says the same"
 _STREAMED_PATCH = "sent while a diff streams; the vendor's types have no such event"
 _OPEN_RESPONSES = "the Open Responses specification's name for response.reasoning_text.*"
+_XAI = "xAI's, for its search of X"
 _VLLM = "vLLM's name for response.content_part.* of reasoning"
 EVENTS_OF_OURS = {
     "keepalive": "seen on long streams",
@@ -48,13 +49,20 @@ EVENTS_OF_OURS = {
     "response.apply_patch_call_operation_diff.delta": _STREAMED_PATCH,
     "response.apply_patch_call_operation_diff.done": _STREAMED_PATCH,
     "response.web_search_call.failed": _NO_STAGE,
+    "response.x_search_call.in_progress": _XAI,
+    "response.x_search_call.searching": _XAI,
+    "response.x_search_call.completed": _XAI,
+    "response.x_search_call.failed": _XAI,
     "response.file_search_call.failed": _NO_STAGE,
     "response.code_interpreter_call.failed": _NO_STAGE,
     "response.image_generation_call.failed": _NO_STAGE,
 }
 """Events that we read and the vendor's SDK does not know, each with its reason."""
 
-ITEMS_OF_OURS = {"configuration_update": "stands in stored items and conversations, not in the vendor's output union"}
+ITEMS_OF_OURS = {
+    "configuration_update": "stands in stored items and conversations, not in the vendor's output union",
+    "x_search_call": _XAI,
+}
 """Items that we read and the vendor's SDK does not list as output, each with its reason."""
 
 

@@ -27,6 +27,7 @@ PRINTED = f"{STAGES}{''.join(ANSWER)}"
 
 SCRIPTS: dict[str, list[Any]] = {
     "openai-responses": [ResponsesScript().web_search(QUERY).text(ANSWER)],
+    "xai": [ResponsesScript(dialect="xai").reasoning("Hm.").web_search(QUERY).reasoning().text(ANSWER)],
     "anthropic": [MessagesScript().web_search(QUERY, results=[HIT]).text(ANSWER)],
     "google": [
         GeminiScript()
@@ -44,6 +45,7 @@ NUMBER = "2432902008176640000\n"
 FACT = "20! is 2,432,902,008,176,640,000."
 CODE_SCRIPTS: dict[str, list[Any]] = {
     "openai-responses": [ResponsesScript().code_interpreter(CODE, logs=NUMBER).text(FACT)],
+    "xai": [ResponsesScript(dialect="xai").code_interpreter(CODE, logs=NUMBER).text(FACT)],
     "anthropic": [MessagesScript().code_execution("".join(CODE), stdout=NUMBER).text(FACT)],
     "google": [GeminiScript().code("".join(CODE), NUMBER).text(FACT)],
     "groq": [ChatScript().executed_tool("function", "".join(CODE), name="python", output=NUMBER).text(FACT)],
@@ -73,8 +75,8 @@ def environment(scripts: list[Any], folder: Path) -> Iterator[dict[str, str]]:
         pages = folder / "pages"
         pages.mkdir()
         (pages / "python.md").write_text("url: https://python.example/\n\n# Python\n\nPython 4 is new.\n", "utf-8")
-        urls = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GROQ_BASE_URL")
-        keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GROQ_API_KEY")
+        urls = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GROQ_BASE_URL", "XAI_BASE_URL")
+        keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GROQ_API_KEY", "XAI_API_KEY")
         yield (
             dict.fromkeys(urls, fake.base_url) | dict.fromkeys(keys, "fake") | {"SIDESTREAM_SEARCH": f"corpus:{pages}"}
         )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, CodeInterpreter, RemoteMCP, WebFetch, WebSearch
+from sidestream import Agent, Chat, CodeInterpreter, RemoteMCP, WebFetch, WebSearch, XSearch
 from sidestream.providers.google import GoogleInteractionsOptions
 from sidestream.stream import grammar
 from sidestream.testing import (
@@ -36,6 +36,19 @@ def _openai() -> list[Any]:
         ResponsesScript().web_search("Oslo", sources=[OSLO]).text(SAID[0], annotations=[cited]),
         ResponsesScript().item(opened).text(SAID[1], annotations=[later]),
         ResponsesScript().text(SAID[2]),
+    ]
+
+
+def _xai() -> list[Any]:
+    cited = [{"type": "url_citation", "url": OSLO, "title": OSLO, "start_index": 0, "end_index": len(SAID[0])}]
+    later = [{**cited[0], "url": PAGE, "end_index": len(SAID[1])}]
+    return [
+        ResponsesScript(dialect="xai")
+        .reasoning("Hm.")
+        .web_search("Oslo", sources=[OSLO])
+        .text(SAID[0], annotations=cited),
+        ResponsesScript(dialect="xai").x_search({"query": "Oslo"}).text(SAID[1], annotations=later),
+        ResponsesScript(dialect="xai").text(SAID[2]),
     ]
 
 
@@ -72,6 +85,7 @@ def _groq() -> list[Any]:
 
 SEARCHES: dict[str, Any] = {
     "openai-responses": (_openai, [WebSearch()]),
+    "xai": (_xai, [WebSearch(), XSearch()]),
     "anthropic": (_anthropic, [WebSearch(), WebFetch(citations=True)]),
     "google": (_google, [WebSearch(), WebFetch()]),
     "groq:groq/compound": (_groq, [WebSearch(), WebFetch()]),

@@ -372,6 +372,13 @@ def file_search(index: int, results: Any = None) -> list[Event]:
     return around(index, item, stages("file_search_call", "in_progress", "searching", "completed"), queries=[])
 
 
+def x_search(index: int) -> list[Event]:
+    """A search of X, in its older form."""
+    item = {"id": "xs_1", "type": "x_search_call", "status": "completed", "call_id": "", "name": "x_keyword_search"}
+    item["arguments"] = '{"query":"paris"}'
+    return around(index, item, stages("x_search_call", "in_progress", "searching", "completed"))
+
+
 def plain(index: int, kind: str, **fields: Any) -> list[Event]:
     """An item that only its `added` and `done` tell of."""
     return around(index, {"id": f"{kind}_1", "type": kind, **fields})
@@ -405,6 +412,7 @@ EVERY_ITEM: dict[str, list[Event]] = {
     "function_call": function_call(0, '{"city":', '"Rome"}'),
     "custom_tool_call": custom_tool(0, "SELECT ", '"a"'),
     "web_search_call": web_search(0),
+    "x_search_call": x_search(0),
     "file_search_call": file_search(0, [{"file_id": "file_1", "filename": "a.txt", "score": 0.5, "text": "Paris"}]),
     "code_interpreter_call": code(0, "print(", '"hi")\n', outputs=[{"type": "logs", "logs": "hi\n"}]),
     "image_generation_call": image(0, PNG_BASE64, output_format="png", size="1024x1024"),

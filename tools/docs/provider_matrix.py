@@ -15,6 +15,7 @@ from sidestream.portable.where import is_there, place_of
 from sidestream.providers import Capabilities, ModelSettings, Provider, Settings, caps_of, find_provider, providers
 from sidestream.providers.anthropic.clouds import HOSTS
 from sidestream.providers.capabilities import instead_of
+from sidestream.providers.openai import responses
 from sidestream.providers.openai.chat import PRESETS
 from sidestream.providers.shared.settings_mapping import PORTABLE
 from sidestream.tools.server_side import TOOLS, ServerSideTool
@@ -26,6 +27,7 @@ COLUMNS = {
     "`anthropic`": ("anthropic", ""),
     "`google`": ("google", ""),
     "`google:interactions/…`": ("google", "interactions/"),
+    "`xai`": ("xai", ""),
     "`local`": ("local", ""),
     "presets": (PRESETS[0].name, ""),
 }
@@ -47,7 +49,7 @@ LABELS = {
     "list_models": "model listing",
 }
 """Labels in the table, by capability."""
-MAIN = ("openai-responses", "openai", "anthropic", "google", "local")
+MAIN = ("openai-responses", "openai", "anthropic", "google", "xai", "local")
 _URL = re.compile(r"https://[^\s),]+")
 
 
@@ -113,7 +115,7 @@ def _place(tool: type[ServerSideTool], provider: Provider, notes: list[str]) -> 
 def keys() -> str:
     """Return the table of API keys and base URLs."""
     rows = ["| provider | key | where to get one | base URL | variable |", "|---|---|---|---|---|"]
-    names = dict.fromkeys([*MAIN, *(host.name for host in (*HOSTS, *PRESETS))])
+    names = dict.fromkeys([*MAIN, *(host.name for host in (*HOSTS, *responses.PRESETS, *PRESETS))])
     assert {*names, "replay"} == providers().keys()
     return "\n".join([*rows, *(_key_row(find_provider(name)) for name in names), ""])
 

@@ -21,11 +21,11 @@ KEY = "_provenance"
 PAGE = "web_fetch"
 """Key of the tool whose results are pages. Their links count on the page's own host only."""
 
-_OPEN_WEB = frozenset({"web_search", "web_fetch", "computer_use", "mcp"})
+_OPEN_WEB = frozenset({"web_search", "x_search", "web_fetch", "computer_use", "mcp"})
 """Hosted tools whose results are untrusted."""
 _SCREENS = frozenset({"computer_use"})
 """Tools that show a screen, whose content is untrusted even if the client runs them."""
-_SEARCHES = frozenset({"web_search", "file_search"})
+_SEARCHES = frozenset({"web_search", "x_search", "file_search"})
 """Hosted tools whose hits may be fetched."""
 _FORWARDED = frozenset({"tool-result", "source", "tool-event"})
 

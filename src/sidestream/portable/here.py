@@ -30,6 +30,7 @@ MODULES: dict[str, str] = {
     "tool_search": "sidestream.portable.tools.tool_search",
     "web_fetch": "sidestream.portable.tools.web_fetch",
     "web_search": "sidestream.portable.tools.web_search",
+    "x_search": DELEGATION,
 }
 """Key of a tool → module whose `toolset(config, services)` runs it locally."""
 

@@ -79,6 +79,7 @@ def _output(given: JsonObject, result: JsonObject) -> JsonObject:
 
 ROWS: dict[str, StageRow] = {
     "web_search": StageRow(item="web_search_call", working="searching", fields=_search),
+    "x_search": StageRow(item="x_search_call", working="searching", fields=_search),
     "web_fetch": StageRow(item="web_fetch_call", working="fetching", fields=_fetch),
     "file_search": StageRow(item="file_search_call", working="searching", fields=_file_search, opening={"queries": []}),
     "code_interpreter": StageRow(

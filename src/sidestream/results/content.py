@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sidestream.results.tool_runs import ToolRun, ToolStage
     from sidestream.results.tool_text import ToolText
 
-_SEARCHES = frozenset({"web_search", "web_fetch", "file_search"})
+_SEARCHES = frozenset({"web_search", "x_search", "web_fetch", "file_search"})
 _RUNS_CODE = frozenset({"code_interpreter", "shell"})
 
 

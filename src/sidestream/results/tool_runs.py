@@ -151,7 +151,7 @@ NESTED = frozenset({"tool-call", "tool-result"})
 _CITED = "annotation"
 """Provider's stage of a tool whose file is cited in text. The tool may have run in an earlier step."""
 
-_GROUNDED = frozenset({"web_search", "google_maps", "web_fetch", "file_search"})
+_GROUNDED = frozenset({"web_search", "x_search", "google_maps", "web_fetch", "file_search"})
 """Tools whose results may arrive with the text."""
 
 

@@ -4,7 +4,7 @@ FakeProvider([sse(responses_text("Hello")), ResponsesScript().web_search("news")
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from sidestream.jsontext import loads
 from sidestream.stream.parts import Json
@@ -39,7 +39,9 @@ class ResponsesScript(replies.ScriptBuilder):
     ```
 
     `events()` and `response()` are two forms of the same response. Text may be given as a list of its deltas.
-    `fields` are set in the response object, e.g. `previous_response_id`.
+    `fields` are set in the response object, e.g. `previous_response_id`. With `dialect="xai"`, the answer is like one
+    of xAI: reasoning items share an id, searches have no query until they are done, code has no container, and the
+    usage has a cost.
     """
 
     path = "/v1/responses"
@@ -47,11 +49,14 @@ class ResponsesScript(replies.ScriptBuilder):
     def __init__(
         self,
         *,
-        model: str = "gpt-5.6",
+        model: str | None = None,
         id: str | None = None,
         usage: Mapping[str, Json] | None = None,
+        dialect: Literal["openai", "xai"] = "openai",
         **fields: Json,
     ) -> None:
+        self._is_xai = dialect == "xai"
+        model = model or ("grok-4.3" if self._is_xai else "gpt-5.6")
         super().__init__({**_RESPONSE, "model": model, **fields}, id, usage)
         self._end: tuple[str, replies.Event] = ("completed", {})
 
@@ -79,8 +84,16 @@ class ResponsesScript(replies.ScriptBuilder):
             added = _event("reasoning_summary_part.added", summary_index=index, part={**part, "text": ""})
             done = _event("reasoning_summary_part.done", summary_index=index, part=part)
             events += [added, *_deltas("reasoning_summary_text", "text", summary, summary_index=index), done]
-        item = {"type": "reasoning", "summary": parts, **replies.present(encrypted_content=encrypted_content)}
-        return self._add("rs", item, events, summary=[])
+        item: replies.Event = {"type": "reasoning", "summary": parts}
+        if self._is_xai:
+            known = (other["id"] for other in self._whole if str(other.get("id")).startswith("rs_"))
+            item |= replies.present(id=next(known, None), status="completed")
+        return self._add("rs", item | replies.present(encrypted_content=encrypted_content), events, summary=[])
+
+    def tool_output(self, encrypted_content: str) -> Self:
+        """Add the encrypted output of a hosted tool, which xAI sends as reasoning if the answer is not stored."""
+        item: replies.Event = {"type": "reasoning", "status": "completed", "summary": []}
+        return self._add("tco", {**item, "encrypted_content": encrypted_content}, [])
 
     def function_call(self, name: str, arguments: Json, call_id: str | None = None) -> Self:
         """Add a client tool call. A string is sent as the arguments' JSON, valid or not."""
@@ -96,9 +109,18 @@ class ResponsesScript(replies.ScriptBuilder):
         found = {"sources": [{"type": "url", "url": url} for url in sources]} if sources else {}
         action = {"type": "search", "query": query, **found}
         stages = _stages("web_search_call", "in_progress", "searching", "completed")
-        return self._add(
-            "ws", {"type": "web_search_call", "status": "completed", "action": action}, stages, action=None
-        )
+        item: replies.Event = {"type": "web_search_call", "status": "completed", "action": action}
+        empty: replies.Event = {"type": "search", "query": "", "sources": []}
+        return self._add("ws", item, stages, action=empty if self._is_xai else None)
+
+    def x_search(self, arguments: Json, *, name: str = "x_keyword_search") -> Self:
+        """Add a search of X, which xAI sends as the call of a custom tool that the request does not declare."""
+        text = replies.json_text(arguments)
+        call_id = "xs_call_" + replies.digest(8, len(self._whole), name, text)
+        item: replies.Event = {"type": "custom_tool_call", "status": "completed", "call_id": call_id}
+        events = _deltas("custom_tool_call_input", "input", [text])
+        self._head["tools"] = [{"type": "x_search"}]
+        return self._add("ctc", {**item, "name": name, "input": text}, events, input="")
 
     def file_search(self, *queries: str, results: Sequence[Json] | None = None) -> Self:
         """Add a search of the user's files."""
@@ -122,7 +144,7 @@ class ResponsesScript(replies.ScriptBuilder):
         events += _deltas("code_interpreter_call_code", "code", code)
         events += _stages("code_interpreter_call", "interpreting", "completed")
         item: replies.Event = {"type": "code_interpreter_call", "status": "completed", "code": "".join(code)}
-        item |= {"container_id": container_id, "outputs": outputs}
+        item |= {"outputs": outputs} if self._is_xai else {"container_id": container_id, "outputs": outputs}
         return self._add("ci", item, events, code="", outputs=[])
 
     def image(
@@ -217,6 +239,8 @@ class ResponsesScript(replies.ScriptBuilder):
         thoughts = sum("summary_index" in event for event in deltas)
         usage: replies.Event = {"input_tokens": 36, "input_tokens_details": {"cached_tokens": 0}}
         usage |= {"output_tokens": len(deltas), "output_tokens_details": {"reasoning_tokens": thoughts}}
+        if self._is_xai:
+            usage["cost_in_usd_ticks"] = 52_410_500
         return {**usage, "total_tokens": 36 + len(deltas)}
 
     def _message(self, empty: replies.Event, part: replies.Event, events: list[replies.Event], **fields: Json) -> Self:

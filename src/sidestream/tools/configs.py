@@ -186,6 +186,9 @@ def _range(meta: Meta) -> str:
 # Values inside the settings of tools
 
 
+Day = Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$", description="a date such as 2026-11-18")]
+
+
 class Comparison(Config, frozen=True, kw_only=True, tag="comparison"):
     """A comparison of a file's attribute with a value."""
 

@@ -13,7 +13,7 @@ from msgspec import Meta, field
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import DataPart
 from sidestream.text.redaction import redact, register_credentials, register_url
-from sidestream.tools.configs import Combination, Comparison, Config, HybridSearch, config_fields
+from sidestream.tools.configs import Combination, Comparison, Config, Day, HybridSearch, config_fields
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption
 from sidestream.tools.spec import Retrieve
@@ -116,6 +116,19 @@ class WebSearch(ServerSideTool, frozen=True, kw_only=True):
     """Language of the pages, e.g. `en`."""
     count: Count | None = None
     """Maximum pages per search. None means a number that depends on `context_size`."""
+
+
+class XSearch(ServerSideTool, frozen=True, kw_only=True):
+    """Searches posts on X, e.g. `XSearch(allowed_handles=["xai"], from_date="2026-01-01")`."""
+
+    key = "x_search"
+
+    allowed_handles: Sequence[str] = ()
+    blocked_handles: Sequence[str] = ()
+    from_date: Day | None = None
+    to_date: Day | None = None
+    image_understanding: bool = False
+    video_understanding: bool = False
 
 
 class WebFetch(ServerSideTool, frozen=True, kw_only=True):

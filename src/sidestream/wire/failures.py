@@ -135,7 +135,10 @@ def _delay_in_body(body: bytes) -> float | None:
 
 
 def _is_about_key(body: bytes) -> bool:
-    """Return whether the body reports an invalid key, as Google does with status 400."""
+    """Return whether the body reports an invalid key, as Google and xAI do with status 400."""
+    text = as_object(_json(body)).get("error")
+    if isinstance(text, str):
+        return re.match(r"(?i)(incorrect|invalid) api key\b", text) is not None
     return any(detail.get("reason") == "API_KEY_INVALID" for detail in _details(body))
 
 

@@ -22,6 +22,7 @@ from conformance.suite.wires import (
     Script,
     Vertex,
     Wire,
+    XaiResponses,
 )
 from sidestream import Agent, OpenAIChatOptions, OpenAIResponsesOptions
 from sidestream.errors import ConfigurationError
@@ -78,6 +79,13 @@ ROWS = (
         "gpt-5.4-mini",
         OpenAIResponsesOptions(max_output_tokens=2000),
         OpenAIResponsesOptions(reasoning=Reasoning(effort="medium", summary="detailed")),
+    ),
+    Row(
+        "xai",
+        XaiResponses(),
+        None,
+        OpenAIResponsesOptions(max_output_tokens=2000),
+        OpenAIResponsesOptions(reasoning=Reasoning(effort="high", summary="detailed")),
     ),
     Row("openai", Completions(), "gpt-5.4-mini", CHAT, THINKING_CHAT),
     Row("openrouter", Completions(), None, CHAT, THINKING_CHAT),

@@ -34,6 +34,7 @@ REMOTE = {
     "openai-responses": "https://api.openai.com",
     "openai": "https://api.openai.com",
     "openrouter": "https://openrouter.ai",
+    "xai": "https://api.x.ai",
     "anthropic": "https://api.anthropic.com",
     "google": "https://generativelanguage.googleapis.com",
 }

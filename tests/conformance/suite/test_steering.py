@@ -35,6 +35,7 @@ def items(body: Any) -> list[str]:
 
 ORDERS: dict[str, tuple[Callable[[Any], list[str]], list[str], list[str]]] = {
     "openai-responses": (items, ["function_call_output", "user"], ["user"]),
+    "xai": (items, ["function_call_output", "user"], ["user"]),
     "openai": (completions, ["user", "assistant", "tool", "user"], ["assistant", "user"]),
     "openrouter": (completions, ["user", "assistant", "tool", "user"], ["assistant", "user"]),
     "anthropic": (

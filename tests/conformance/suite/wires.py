@@ -6,7 +6,7 @@ the same for every provider.
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from sidestream.testing import (
     ChatScript,
@@ -146,13 +146,14 @@ def _paired(calls: Sequence[tuple[Any, str, Any]], results: Sequence[tuple[Any, 
 class Responses:
     """OpenAI's Responses API."""
 
+    dialect: Literal["openai", "xai"] = "openai"
     base_path = "/v1"
     call_path = "/responses"
     seal: str | None = "seal-of-responses"
 
     def script(self, *said: Said, usage: tuple[int, int] | None = None) -> Script:
         spent = {"input_tokens": usage[0], "output_tokens": usage[1], "total_tokens": sum(usage)} if usage else None
-        script = ResponsesScript(usage=spent)
+        script = ResponsesScript(usage=spent, dialect=self.dialect)
         for entry in said:
             match entry:
                 case Text(text):
@@ -199,6 +200,18 @@ class Responses:
 
     def models(self, *names: str) -> Reply:
         return json_reply({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
+
+
+class XaiResponses(Responses):
+    """xAI's Responses API."""
+
+    dialect: Literal["openai", "xai"] = "xai"
+
+    def refusal(self, status: int, code: str, message: str, headers: Json | None = None) -> Reply:
+        return json_reply({"code": code, "error": message}, status=status, headers=headers or {})
+
+    def wrong_key(self) -> Reply:
+        return self.refusal(400, "invalid-argument", "Incorrect API key provided: sk***. Create one at console.x.ai.")
 
 
 class Completions:

@@ -42,7 +42,7 @@ class Delegated(Struct, frozen=True, kw_only=True):
     """Prompt for the other model, in which `{}` is the argument."""
 
 
-_READING = frozenset({"web_search", "web_fetch", "file_search"})
+_READING = frozenset({"web_search", "x_search", "web_fetch", "file_search"})
 """Tools that only read, so that an interrupted call can be repeated."""
 
 TOOLS: dict[str, Delegated] = {
@@ -57,6 +57,12 @@ TOOLS: dict[str, Delegated] = {
         description="Searches the web and returns what was found, with its sources.",
         about="What to find out, as a question or in a few words.",
         prompt="Search the web for this and answer with the facts that you find, nothing else.\n\n{}",
+    ),
+    "x_search": Delegated(
+        argument="query",
+        description="Searches posts on X and returns what they say, with their addresses.",
+        about="What to find out, as a question or in a few words.",
+        prompt="Search X for this and answer with what the posts say, nothing else.\n\n{}",
     ),
     "web_fetch": Delegated(
         argument="url",

@@ -21,10 +21,8 @@ _STORES = {"OpenAI-Beta": "assistants=v2"}
 _DAY_S = 86_400
 
 
-class OpenAIModel(EndpointModel):
-    """A model whose endpoint has OpenAI's Files, Models and Embeddings APIs."""
-
-    file_scheme = FILE_SCHEME
+class CatalogModel(EndpointModel):
+    """A model whose endpoint has OpenAI's Models API."""
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """Return the request for all models, which are on one page."""
@@ -35,6 +33,12 @@ class OpenAIModel(EndpointModel):
         from sidestream.providers.openai.model_families import read_models
 
         return read_models(body), None
+
+
+class OpenAIModel(CatalogModel):
+    """A model whose endpoint has OpenAI's Files, Models and Embeddings APIs."""
+
+    file_scheme = FILE_SCHEME
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """Return one call per batch."""

@@ -95,6 +95,7 @@ def test_file_search_has_queries_and_results():
     ("kind", "tool"),
     [
         ("web_search_call", "web_search"),
+        ("x_search_call", "x_search"),
         ("file_search_call", "file_search"),
         ("image_generation_call", "image_generation"),
         ("code_interpreter_call", "code_interpreter"),

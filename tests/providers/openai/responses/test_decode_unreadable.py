@@ -119,7 +119,13 @@ EVERY_EVENT = {
     "summary": [{**e, "output_index": 0} for e in summary(0, "x")],
     "failed stages": [
         {**e, "output_index": 0, "item_id": "x"}
-        for tool in ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call")
+        for tool in (
+            "web_search_call",
+            "x_search_call",
+            "file_search_call",
+            "code_interpreter_call",
+            "image_generation_call",
+        )
         for e in stages(tool, "failed")
     ]
     + [{**e, "output_index": 0} for tool in ("mcp_call", "mcp_list_tools") for e in stages(tool, "failed")],

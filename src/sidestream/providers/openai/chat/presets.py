@@ -116,9 +116,6 @@ PERPLEXITY = _row(
     dialect=_OLD_LIMIT,
     hosting=hosted_tools.PERPLEXITY,
 )
-XAI = _row(
-    "xai", "xAI", "https://api.x.ai/v1", "XAI_API_KEY", "https://console.x.ai", aliases=("grok",), telemetry_name="x_ai"
-)
 TOGETHER = _row(
     "together", "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _TOGETHER_KEYS, dialect=_OLD_LIMIT
 )
@@ -148,7 +145,6 @@ PRESETS: tuple[CompletionsProvider, ...] = (
     MISTRAL,
     GROQ,
     PERPLEXITY,
-    XAI,
     TOGETHER,
     MANTLE,
     OLLAMA,

@@ -13,9 +13,10 @@ from sidestream.providers.openai.responses.options import (
     Reasoning,
     ToolNamespace,
 )
-from sidestream.providers.openai.responses.provider import PROVIDER
+from sidestream.providers.openai.responses.presets import PRESETS, PROVIDER
 
 __all__ = [
+    "PRESETS",
     "PROVIDER",
     "AccessPrograms",
     "ContextManagement",

@@ -1,12 +1,13 @@
-"""OpenAI Responses options, the mapping of portable settings to them, and values that encoder and decoder share."""
+"""OpenAI Responses options, the mapping of portable settings to them, dialects of servers, and the decoding context."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
 from sidestream.errors import ConfigurationError
+from sidestream.jsontext import JsonObject
 from sidestream.providers.openai.account import Moderation
 from sidestream.providers.openai.model_families import cache_mode, effort_of
 from sidestream.providers.shared import decoding
@@ -207,6 +208,39 @@ SETTINGS: Mapping[str, Row] = {
 """Mappings of the portable settings. The API has no stop sequences and no seed."""
 
 
+class ToolEncoding(Struct, frozen=True):
+    """The encoder of one server-side tool, and the `include` values that its results need."""
+
+    encode: Callable[[Any, str | None], JsonObject]
+    """Takes the tool and the container to use, if any. Raises UnsupportedError for fields that are not supported."""
+    include: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Fields that have no effect. If one is set, a warning says so."""
+
+
+class ResponsesDialect(Struct, frozen=True, kw_only=True):
+    """A server's API, as it differs from OpenAI's."""
+
+    name: str
+    display_name: str
+    tools: Mapping[type[server_side.ServerSideTool], ToolEncoding]
+    """Encodings, by hosted tool."""
+    settings: Mapping[str, Row]
+    """Mappings of the portable settings that the API has."""
+    lacks: frozenset[str] = frozenset()
+    """Unsupported options, which are refused, and unsupported fields of a request, which are not sent."""
+    stores: bool = True
+    """Whether answers are stored by default, so that a session continues on the server."""
+    keeps_instructions: bool = False
+    """Whether the server keeps the instructions of a session, and refuses to be sent any."""
+    has_containers: bool = True
+    """Whether hosted code runs in a container that can be named and filled."""
+    resends_raw: bool = False
+    """Whether items must be resent verbatim, with their ids, rather than with the fields that OpenAI accepts."""
+    runs_custom_calls: bool = False
+    """Whether the server itself executes calls of custom tools that the request does not declare."""
+
+
 SESSION_KEY = "_responses_session"
 """Metadata key for the session of a stored response."""
 REPLAY_KEY = "_responses_replay_session"
@@ -215,10 +249,19 @@ REPLAYED: dict[str, str] = {SESSION_KEY: "items", REPLAY_KEY: "items"}
 """Fields that only resending the whole history needs, by session key."""
 
 
+PROVIDER_NAME = "openai-responses"
+"""Key in the `provider_metadata` of parts, for all servers with this API."""
+
+
 class ResponsesContext(decoding.DecodeContext, frozen=True, kw_only=True):
     """Request data for the decoder of a response."""
 
+    provider: str = PROVIDER_NAME
+    runs_custom_calls: bool = False
+    """Whether the server itself executes calls of custom tools that the request does not declare."""
     store: bool = True
     hosted_shell: bool | None = None
-    files_note: Mapping[str, Any] = {}
-    """Files of the container, for the session of the answer."""
+    session_note: Mapping[str, Any] = {}
+    """Fields for the session of the answer: the files of its container, and the digest of its instructions."""
+    resends_raw: bool = False
+    """Whether items must be resent verbatim."""

@@ -3,32 +3,34 @@
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+
+from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.errors import RunError
+from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import is_object, objects
 from sidestream.messages.message import ChatMessage
 from sidestream.prices.price import Bill
 from sidestream.providers import protocol
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.openai import billing
-from sidestream.providers.openai.account import HEADER_VARIABLES
-from sidestream.providers.openai.files import OpenAIModel
-from sidestream.providers.openai.responses.encode.request import DISPLAY_NAME, encode_request
-from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
-from sidestream.providers.openai.responses.options import SETTINGS, OpenAIResponsesOptions, ResponsesContext
+from sidestream.providers.openai.files import CatalogModel, OpenAIModel
+from sidestream.providers.openai.responses.encode.request import encode_request
+from sidestream.providers.openai.responses.options import OpenAIResponsesOptions, ResponsesContext, ResponsesDialect
 from sidestream.providers.shared.continuation import CONTAINER_REFUSED, SESSION_REFUSED, UPLOADS_REFUSED
-from sidestream.providers.shared.endpoints import BYTES, as_segment, from_environment, open_endpoint
+from sidestream.providers.shared.endpoints import (
+    BYTES,
+    Endpoint,
+    as_segment,
+    from_environment,
+    open_endpoint,
+    url_from_variables,
+)
 from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
 from sidestream.transport.calls import HttpCall, OpensHttp, SocketCodec, Transport
-
-NAME = "openai-responses"
-KEY_VARIABLE = "OPENAI_API_KEY"
-BASE_URL_VARIABLE = "OPENAI_BASE_URL"
-DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 _IMAGE_FORMATS: dict[str, Literal["png", "jpeg", "webp", "gif", "svg"]] = {
     "image/*": "png",
@@ -41,7 +43,9 @@ _IMAGE_FORMATS: dict[str, Literal["png", "jpeg", "webp", "gif", "svg"]] = {
 
 
 REFUSALS = (
-    protocol.Refusal(re.compile(r"previous[ _]response", re.IGNORECASE), SESSION_REFUSED),
+    protocol.Refusal(
+        re.compile(r"previous[ _]response|\bresponse\b.{0,80}\bnot found", re.IGNORECASE), SESSION_REFUSED
+    ),
     protocol.Refusal(
         re.compile(
             r"expected container_id|container\b.*\b(expired|not found|does not exist)", re.IGNORECASE | re.DOTALL
@@ -58,17 +62,52 @@ UNFINISHED = frozenset({"queued", "in_progress"})
 """Statuses of a pending response."""
 
 
-class ResponsesModel(OpenAIModel):
+class ResponsesModel(CatalogModel):
     """A model behind the Responses API."""
 
-    provider = NAME
-    telemetry_name = "openai"
     options_type = OpenAIResponsesOptions
-    portable_settings = frozenset(SETTINGS)
-    hosted_tools = frozenset(SERVER_SIDE_TOOLS)
+
+    def __init__(self, server: "ResponsesProvider", name: str, endpoint: Endpoint) -> None:
+        super().__init__(name, endpoint)
+        self.provider = server.name
+        self.telemetry_name = server.telemetry_name
+        self.price_list = server.price_list
+        self.portable_settings = frozenset(server.dialect.settings)
+        self.hosted_tools = server.server_side_tools
+        self._dialect = server.dialect
+
+    def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
+        """Encode a request. Raises ConfigurationError if the model has no name, or for unsupported features."""
+        if not self.name:
+            raise ConfigurationError(
+                f"{self._dialect.display_name} needs a model name: write {self.provider}:MODEL; "
+                "list the models with Agent.list_models"
+            )
+        made = encode_request(request, self.name, self.base_url, self._dialect)
+        return self._encoded("responses", request, made, _decoder)
+
+    def bill(self, finish: Finish) -> Bill:
+        """Return the billable items of a response."""
+        return billing.bill(self.name, finish)
+
+    def recover(self, error: RunError) -> protocol.Recovery | None:
+        """Return a retry without a session or container that the server no longer has, or None for other errors."""
+        return protocol.Refusal.recovery_of(error, REFUSALS)
+
+    def download(self, ref: protocol.FileRef) -> HttpCall:
+        """Return the request that downloads a container file, or an uploaded or generated one."""
+        container = f"containers/{as_segment(ref.container_id)}/" if ref.container_id else ""
+        return self._endpoint.call(f"{container}files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
+
+
+class OpenAIResponsesModel(ResponsesModel, OpenAIModel):
+    """A model behind the Responses API of a server that also has OpenAI's other APIs.
+
+    These are files, containers, embeddings, background responses, compaction and WebSockets.
+    """
+
     compacts_history = True
     fills_containers = True
-    price_list: str | None = billing.PRICE_LIST
 
     @property
     def socket_codec(self) -> SocketCodec:
@@ -76,14 +115,6 @@ class ResponsesModel(OpenAIModel):
         from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
 
         return RESPONSES_WEBSOCKET
-
-    def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
-        """Encode a request. Raises ConfigurationError for features that the API does not support."""
-        return self._encoded("responses", request, encode_request(request, self.name, self.base_url), _decoder)
-
-    def bill(self, finish: Finish) -> Bill:
-        """Return the billable items of a response."""
-        return billing.bill(self.name, finish)
 
     def resume_call(self, encoded: protocol.Encoded, decoder: protocol.Decoder) -> HttpCall | None:
         """Return the request for the rest of a background response's stream, or None if it cannot be resumed."""
@@ -142,15 +173,6 @@ class ResponsesModel(OpenAIModel):
             instruction=instruction + "Save it under /mnt/data and link to it in your answer.",
         )
 
-    def recover(self, error: RunError) -> protocol.Recovery | None:
-        """Return a retry without a session or container that the server no longer has, or None for other errors."""
-        return protocol.Refusal.recovery_of(error, REFUSALS)
-
-    def download(self, ref: protocol.FileRef) -> HttpCall:
-        """Return the request that downloads a container file, or an uploaded or generated one."""
-        container = f"containers/{as_segment(ref.container_id)}/" if ref.container_id else ""
-        return self._endpoint.call(f"{container}files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
-
 
 def _response_id(decoder: protocol.Decoder) -> str | None:
     from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
@@ -164,53 +186,89 @@ def _decoder(context: ResponsesContext) -> protocol.Decoder:
     return ResponsesDecoder(context)
 
 
-class ResponsesProvider:
-    """The provider for OpenAI's Responses API."""
+class ResponsesProvider(Struct, frozen=True, kw_only=True):
+    """A server with the Responses API, described as data."""
 
-    name = NAME
-    display_name = DISPLAY_NAME
-    aliases = ("responses",)
-    key_variables = (KEY_VARIABLE,)
-    base_urls: Mapping[str, str] = {BASE_URL_VARIABLE: DEFAULT_BASE_URL}
-    default_models: Mapping[str, str] = {
-        "chat": "gpt-5.6",
-        "embeddings": "text-embedding-3-small",
-        "media": "gpt-image-2",
-    }
-    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(SERVER_SIDE_TOOLS)
-    caps = Capabilities(
-        streaming=True,
-        client_tools=True,
-        parallel_tool_calls=True,
-        typed_output="native",
-        typed_output_with_tools="native",
-        images_in=True,
-        documents_in=True,
-        thinking=True,
-        server_sessions=True,
-        background=True,
-        embeddings=True,
-        media=True,
-        list_models=True,
-        settings=frozenset(SETTINGS),
-        instead={"audio_in": "it is attached as a file, which a model may refuse"},
-    )
+    dialect: ResponsesDialect
+    base_url: str
+    """Default base URL, in which `{VARIABLE}` is filled from the environment."""
+    key_variable: str
+    keys_at: str | None = None
+    """URL at which keys are created."""
+    base_url_variable: str | None = None
+    base_path: str = ""
+    """Path that is appended to a URL in `base_url_variable` that has none."""
+    model_urls: Mapping[str, str] = {}
+    """Default base URLs of some models, by the prefix of their names."""
+    key_header: str = "Authorization"
+    header_variables: Mapping[str, str] = {}
+    """Environment variables with the values of headers, by header."""
+    aliases: tuple[str, ...] = ()
+    default_models: Mapping[str, str] = {}
+    caps: Capabilities
+    is_openai: bool = False
+    """Whether the server also has OpenAI's other APIs, such as files and containers."""
+    price_list: str | None = None
+    """Name of the server's list in the price table, if any."""
+    telemetry_name: str
+    reads_recordings: bool = False
+    """Whether recordings are replayed under this name, since they do not identify their server."""
+
+    @property
+    def name(self) -> str:
+        """The provider's name."""
+        return self.dialect.name
+
+    @property
+    def display_name(self) -> str:
+        """The name for users."""
+        return self.dialect.display_name
+
+    @property
+    def key_variables(self) -> tuple[str, ...]:
+        """Environment variables that may hold the key."""
+        return (self.key_variable,)
+
+    @property
+    def base_urls(self) -> Mapping[str, str]:
+        """The default base URL, by the environment variable that overrides it. Empty if other variables are missing."""
+        try:
+            return {self.base_url_variable: self._default_url()} if self.base_url_variable else {}
+        except ConfigurationError:
+            return {}
+
+    @property
+    def server_side_tools(self) -> frozenset[type[ServerSideTool]]:
+        """The hosted tool types."""
+        return frozenset(self.dialect.tools)
 
     def chat_model(self, name: str, settings: protocol.Settings) -> protocol.ChatModel:
         """Return a model.
 
         Raises MissingKeyError if there is no key, unless the settings provide auth or the server is on this machine.
         """
-        base_url = checked_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
-            base_url,
+            checked_base_url(settings.base_url or self._given_url() or self._default_url(name)),
             self.key_variables,
-            who="OpenAI",
-            keys_at="https://platform.openai.com/api-keys",
-            headers=from_environment(HEADER_VARIABLES),
+            who=self.display_name,
+            keys_at=self.keys_at,
+            key_header=self.key_header,
+            headers=from_environment(self.header_variables),
         )
-        return ResponsesModel(name, endpoint)
+        return (OpenAIResponsesModel if self.is_openai else ResponsesModel)(self, name, endpoint)
+
+    def _given_url(self) -> str | None:
+        """Return the base URL in the environment, with the API's path."""
+        url = base_url_in(self.base_url_variable)
+        return f"{url.rstrip('/')}{self.base_path}" if url and not urlsplit(url).path.strip("/") else url
+
+    def _default_url(self, model: str = "") -> str:
+        own = (url for prefix, url in self.model_urls.items() if model.startswith(prefix))
+        try:
+            return url_from_variables(next(own, self.base_url), who=self.display_name)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error}, or set {self.base_url_variable}") from None
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
         """Return None, for plain HTTP."""
@@ -218,7 +276,7 @@ class ResponsesProvider:
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
         """Return a decoder if the exchange created or fetched a response. Other requests are not model calls."""
-        pattern = _MODEL_CALLS.get(method.upper())
+        pattern = _MODEL_CALLS.get(method.upper()) if self.reads_recordings else None
         if pattern is None or not pattern.search(path.partition("?")[0]):
             return None
         request = body if is_object(body) else {}
@@ -242,6 +300,3 @@ def _hosts_shell(tools: Any) -> bool | None:
         return None
     environment = shell.get("environment")
     return is_object(environment) and str(environment.get("type")).startswith("container")
-
-
-PROVIDER = ResponsesProvider()

@@ -70,6 +70,7 @@ def read_delta(growing: TextCursor, data: bytes) -> list[StreamPart] | None:
 
 _STAGES = {
     "web_search": ("web_search_call", "in_progress searching completed failed"),
+    "x_search": ("x_search_call", "in_progress searching completed failed"),
     "file_search": ("file_search_call", "in_progress searching completed failed"),
     "code_interpreter": ("code_interpreter_call", "in_progress interpreting completed failed"),
     "image_generation": ("image_generation_call", "in_progress generating completed failed"),
@@ -256,7 +257,8 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
         response = jsontext.as_object(answer)
         if "output" not in response and "status" not in response:
             s.raw(answer)
-            return outcome.error_of(response.get("error"), "the body is not a response object")
+            error = response.get("error")
+            return outcome.error_of(response if isinstance(error, str) else error, "the body is not a response object")
         s.declare_tools(response.get("tools"))
         handlers.finish(s, response, str(response.get("status") or "completed"))
         return None

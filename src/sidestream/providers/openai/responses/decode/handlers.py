@@ -43,7 +43,7 @@ def _metadata(s: ResponsesState, response: JsonObject) -> None:
 
 def on_error(s: ResponsesState, e: shapes.ResponsesError, raw: JsonObject) -> None:
     """Keep the `error` for the end of the stream, since `response.failed` usually follows with more detail."""
-    s.error = outcome.error_of(e.error if e.error is not None else raw, "the provider reported an error")
+    s.error = outcome.error_of(e.error if isinstance(e.error, dict) else raw, "the provider reported an error")
 
 
 def on_item_added(s: ResponsesState, e: shapes.ItemEvent, raw: JsonObject) -> None:
@@ -55,8 +55,8 @@ def on_item_added(s: ResponsesState, e: shapes.ItemEvent, raw: JsonObject) -> No
     value = msgspec.convert(e.item, row.shape)
     count = len(s.items)
     item = _whole_item(s, e.output_index, e.item, value, is_new=True)
-    if row.tool:
-        s.item_event(row.tool, "added", raw, e.output_index, item, row.opens)
+    if item.provider_tool:
+        s.item_event(item.provider_tool, "added", raw, e.output_index, item, row.opens)
     if row.added and len(s.items) > count:
         row.added(s, item, value)
 
@@ -74,8 +74,8 @@ def item_done(s: ResponsesState, index: int, raw_item: JsonObject, event: Any) -
         return
     value = msgspec.convert(raw_item, row.shape)
     item = _whole_item(s, index, raw_item, value, is_new=False)
-    if row.tool:
-        s.item_event(row.tool, "done", event, index, item, stage_at_end(row, raw_item))
+    if item.provider_tool:
+        s.item_event(item.provider_tool, "done", event, index, item, stage_at_end(row, raw_item))
     if item.done:
         return
     item.done = True
@@ -103,7 +103,9 @@ def input_delta(kind: str, *, escaped: bool) -> Handler:
             s.raw(raw)
             return
         item.streamed.append(e.delta)
-        s.input_delta(item, jsontext.escape(e.delta) if escaped else e.delta)
+        # The input of a hosted custom tool is JSON already.
+        is_text = escaped and not (kind == "custom_tool_call" and item.provider_executed)
+        s.input_delta(item, jsontext.escape(e.delta) if is_text else e.delta)
 
     return handler
 
@@ -119,6 +121,8 @@ def input_done(kind: str) -> Handler:
             return
         given = next((text for text in (e.arguments, e.input, e.code, e.diff) if text is not None), None)
         item.input_final = given
+        if item.provider_tool is not None and kind == "custom_tool_call":
+            s.item_event(item.provider_tool, "done", raw, e.output_index, item, "running")
         if kind == "code_interpreter_call" and given is not None and item.input_open:
             code_call(s, item, given)
 

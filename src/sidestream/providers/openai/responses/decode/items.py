@@ -10,7 +10,8 @@ from sidestream.files import media_types
 from sidestream.jsontext import JsonObject
 from sidestream.messages.references import reference_to
 from sidestream.providers.openai.responses.decode import local_actions, reasoning, shapes, text
-from sidestream.providers.openai.responses.decode.state import PROVIDER_NAME, X_SEARCH, ItemState, ResponsesState
+from sidestream.providers.openai.responses.decode.state import X_SEARCH, ItemState, ResponsesState
+from sidestream.providers.openai.responses.options import PROVIDER_NAME
 from sidestream.providers.shared.decoding import parse_input
 from sidestream.stream.parts import Custom, File, Stage, ToolApprovalRequest
 
@@ -87,25 +88,54 @@ def _function_done(s: ResponsesState, item: ItemState, value: shapes.FunctionIte
 
 
 def _custom_added(s: ResponsesState, item: ItemState, value: shapes.CustomToolItem) -> None:
-    """Emit a `tool-input-start`. The input is a JSON string."""
-    s.open_input(item, '"')
+    """Emit a `tool-input-start`. The input is a JSON string, and of a hosted call a JSON object."""
+    s.open_input(item, "" if item.provider_executed else '"')
 
 
 def _custom_done(s: ResponsesState, item: ItemState, value: shapes.CustomToolItem) -> None:
     """Emit `tool-input-end` and `tool-call`."""
-    s.open_input(item, '"')
+    _custom_added(s, item, value)
     given = value.input if value.input is not None else item.input_final or "".join(item.streamed)
-    s.wrapped_call(item, given, '"', given)
     if item.provider_executed:
-        s.result(item, {"status": value.status}, is_error=value.status in _FAILED)
+        _x_search(s, item, given, value.status)
+    else:
+        s.wrapped_call(item, given, '"', given)
+
+
+def _x_search_done(s: ResponsesState, item: ItemState, value: shapes.XSearchItem) -> None:
+    """Emit `tool-input-*`, `tool-call` and `tool-result`."""
+    s.open_input(item)
+    _x_search(s, item, value.arguments or "".join(item.streamed), value.status)
+
+
+def _x_search(s: ResponsesState, item: ItemState, arguments: str, status: str | None) -> None:
+    s.json_call(item, arguments)
+    s.result(item, {"status": status}, is_error=status in _FAILED)
 
 
 def _web_search_done(s: ResponsesState, item: ItemState, value: shapes.WebSearchItem) -> None:
     """Emit `tool-input-*`, `tool-call` with the action, and `tool-result` with the sources."""
-    action = value.action or {}
-    s.whole_call(item, {key: content for key, content in action.items() if key != "sources" and content is not None})
+    action = value.action
+    if action is None and value.arguments is not None:
+        action = jsontext.as_object(parse_input(value.arguments)[0])
+    action = action or {}
+    given = {key: content for key, content in action.items() if key != "sources" and content is not None}
+    s.whole_call(item, _without_call_ids(given))
     sources = {"sources": action["sources"]} if action.get("sources") else {}
     s.result(item, {"status": value.status, **sources}, is_error=value.status in _FAILED)
+
+
+_CALL_ID = "ws_call_id="
+
+
+def _without_call_ids(action: JsonObject) -> JsonObject:
+    """Remove the call's id, which DeepSeek appends to an action as a last query or as the fragment of a URL."""
+    queries, url = action.get("queries"), action.get("url")
+    if jsontext.is_array(queries):
+        action["queries"] = [query for query in queries if not str(query).startswith(_CALL_ID)]
+    if isinstance(url, str):
+        action["url"] = url.partition(f"#{_CALL_ID}")[0]
+    return action
 
 
 def _file_search_done(s: ResponsesState, item: ItemState, value: shapes.FileSearchItem) -> None:
@@ -297,6 +327,8 @@ ITEMS: dict[str, ItemRow] = {
     "web_search_call": ItemRow(
         shape=shapes.WebSearchItem, tool="web_search", added=_input_added, done=_web_search_done
     ),
+    # The older form of xAI's search of X, which is a custom_tool_call now.
+    "x_search_call": ItemRow(shape=shapes.XSearchItem, tool=X_SEARCH, added=_input_added, done=_x_search_done),
     "file_search_call": ItemRow(
         shape=shapes.FileSearchItem, tool="file_search", added=_input_added, done=_file_search_done
     ),

@@ -8,7 +8,7 @@ from sidestream.messages.references import HOSTED
 from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
 from sidestream.providers.openai.responses.encode.replay import replayed_fields
 from sidestream.providers.openai.responses.options import REPLAY_KEY, SESSION_KEY
-from sidestream.providers.shared.decoding import count_in, usage_from
+from sidestream.providers.shared.decoding import count_in, usage_from, usd_in
 from sidestream.stream.errors import classified
 from sidestream.stream.parts import Error, FinishReason, Usage
 
@@ -19,6 +19,8 @@ REASONS: dict[str, FinishReason] = {
     "queued": "other",
     "in_progress": "other",
     "max_output_tokens": "length",
+    "max_prompt_tokens": "length",
+    "max_time_limit": "other",
     "content_filter": "content-filter",
     "max_messages": "other",
     "steered": "other",
@@ -50,7 +52,8 @@ def error_of(error: Any, fallback: str) -> Error:
     fields = jsontext.as_object(error)
     code = fields.get("code") or (fields.get("type") if fields.get("type") != "error" else None)
     code = str(code) if code is not None else None
-    message = fields.get("message")
+    # xAI's errors are a code beside a string.
+    message = fields.get("message") or fields.get("error")
     kind = "rate-limit" if code in RATE_LIMITS else "provider"
     text = message if isinstance(message, str) else fallback
     param = jsontext.text_in(fields, "param")
@@ -69,14 +72,23 @@ def usage_of(raw: Any, server_tool_use: dict[str, int]) -> Usage:
         read=count_in(details, "cached_tokens"),
         written=count_in(details, "cache_write_tokens"),
         reasoning=count_in(usage.get("output_tokens_details"), "reasoning_tokens"),
+        cost=next((cost for name, unit in COSTS.items() if (cost := usd_in(usage, name, unit)) is not None), None),
     )
+
+
+COSTS = {"cost_in_usd_ticks": 1e-10, "cost": 1.0}
+"""Units in US dollars, by field of the usage that reports the cost. xAI counts ticks, and OpenRouter dollars."""
 
 
 def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
     """Build the message's private metadata, to continue from it on the server or by resending its items."""
     layout = [_layout(s, item) for item in s.finished]
     items = {} if all(map(_is_plain, layout)) else {"items": layout}
-    origin = {"model": s.context.model or response.get("model"), "base_url": s.context.base_url, **s.context.files_note}
+    origin = {
+        "model": s.context.model or response.get("model"),
+        "base_url": s.context.base_url,
+        **s.context.session_note,
+    }
     if not s.context.store:
         container = next((item["container_id"] for item in reversed(layout) if item.get("container_id")), None)
         return {REPLAY_KEY: {**origin, **without_none({"container_id": container}), **items}}
@@ -141,7 +153,9 @@ def _layout(s: ResponsesState, item: ItemState) -> JsonObject:
     if item.kind == "message":
         said = without_none({"type": item.kind, "phase": item.raw.get("phase")})
         return {**said, "content": [{"text_id": block.id} for block in item.blocks.values()]}
-    kept = replayed_fields(item.raw)
+    kept = {**item.raw} if s.context.resends_raw else replayed_fields(item.raw)
+    if item.kind == "custom_tool_call" and item.provider_executed:
+        return {**kept, "execution": "server"}
     if item.kind == "image_generation_call":
         kept.pop("result", None)
         return {**kept, "file": s.files[item.id]} if item.id in s.files else kept

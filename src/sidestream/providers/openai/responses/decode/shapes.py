@@ -21,11 +21,14 @@ class ResponseEvent(ResponsesEvent, kw_only=True):
 
 
 class ResponsesError(ResponsesEvent, kw_only=True):
-    """An `error` event, with the fields at the top level on OpenAI and in `error` on other servers."""
+    """An `error` event, with the fields at the top level on OpenAI and in `error` on other servers.
+
+    On xAI, `error` is the message.
+    """
 
     message: str | None = None
     code: str | int | None = None
-    error: dict[str, Any] | None = None
+    error: dict[str, Any] | str | None = None
 
 
 class ItemEvent(ResponsesEvent, kw_only=True):
@@ -171,6 +174,13 @@ class CustomToolItem(Item, kw_only=True):
 
 class WebSearchItem(Item, kw_only=True):
     action: dict[str, Any] | None = None
+    arguments: str | None = None
+    """Action as JSON, in xAI's older form."""
+
+
+class XSearchItem(Item, kw_only=True):
+    name: str = ""
+    arguments: str | None = None
 
 
 class FileSearchItem(Item, kw_only=True):
@@ -188,7 +198,7 @@ class CodeInterpreterItem(Item, kw_only=True):
 
 class ImageItem(Item, kw_only=True):
     result: str | None = None
-    error: dict[str, Any] | None = None
+    error: Any = None
 
 
 class McpCallItem(Item, kw_only=True):

@@ -10,7 +10,6 @@ from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, DecoderState, input_fields
 from sidestream.stream.parts import Stage, ToolCall, ToolEvent, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
-PROVIDER_NAME = "openai-responses"
 X_SEARCH = "x_search"
 
 _NEAREST = 64
@@ -139,7 +138,7 @@ class ResponsesState(DecoderState):
     """The state of one response during decoding."""
 
     def __init__(self, context: ResponsesContext) -> None:
-        super().__init__(PROVIDER_NAME)
+        super().__init__(context.provider)
         self.context = context
         self.sequence = -1
         self.is_numbered = False
@@ -346,7 +345,8 @@ class ResponsesState(DecoderState):
 
     def runs_itself(self, name: str) -> bool:
         """Return whether the server executes a custom tool, as xAI's search of X does with some undeclared tools."""
-        return (X_SEARCH, None) in self._tools and ("custom", name) not in self._tools
+        is_possible = self.context.runs_custom_calls or (X_SEARCH, None) in self._tools
+        return is_possible and ("custom", name) not in self._tools
 
     @property
     def shell_environment(self) -> Any:

@@ -5,7 +5,8 @@ from typing import Any
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in, without_none
 from sidestream.providers.openai.responses.decode import reasoning, shapes
-from sidestream.providers.openai.responses.decode.state import PROVIDER_NAME, ItemBlock, ItemState, ResponsesState
+from sidestream.providers.openai.responses.decode.state import ItemBlock, ItemState, ResponsesState
+from sidestream.providers.openai.responses.options import PROVIDER_NAME
 from sidestream.providers.protocol import FileRef
 from sidestream.providers.shared.decoding import int_in
 from sidestream.stream.parts import Source, TextDelta, TextEnd, TextStart
@@ -170,11 +171,23 @@ def _source(s: ResponsesState, block: ItemBlock, number: int, annotation: Any, e
         return
     if make is _container:
         _container_file(s, citation, event)
-    s.out.append(Source(f"{block.id}:source:{number}", text_id=block.id, **without_none(make(citation))))
+    fields = make(citation)
+    if make is _url and _is_number(block, fields):
+        fields["title"] = None
+    s.out.append(Source(f"{block.id}:source:{number}", text_id=block.id, **without_none(fields)))
+
+
+def _is_number(block: ItemBlock, source: JsonObject) -> bool:
+    """Return whether the title is only the number of xAI's link in the text, such as `[[1]](URL)`."""
+    title, start = source["title"], source["start"]
+    return title is not None and title.isdigit() and block.streamed.startswith(f"[[{title}]](", start)
 
 
 def _url(a: JsonObject) -> JsonObject:
-    return {"kind": "url", "url": text_in(a, "url"), "title": text_in(a, "title"), **_span(a)}
+    url, title = text_in(a, "url"), text_in(a, "title")
+    # xAI lists sources that the text does not cite with an empty span, and their URL as title.
+    span = {"start": None, "end": None} if a.get("start_index") == 0 == a.get("end_index") else _span(a)
+    return {"kind": "url", "url": url, "title": title if title != url else None, **span}
 
 
 def _document(a: JsonObject) -> JsonObject:

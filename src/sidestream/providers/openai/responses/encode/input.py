@@ -42,6 +42,8 @@ class InputTarget(Struct, frozen=True, kw_only=True):
     """Metadata keys that may be read."""
     replays: Replays
     image_detail: str = "auto"
+    resends_raw: bool = False
+    """Whether the server needs its items verbatim."""
     has_containers: bool = True
     """Whether containers of earlier turns still exist. If not, what ran in them cannot be resent."""
 
@@ -214,7 +216,9 @@ class _InputEncoder:
                 continue
             waits = layout.waits(raw)
             filled = parts.fill(raw, waits)
-            body = replayable(filled, same_model=layout.same_model) if filled is not None else None
+            body = None
+            if filled is not None:
+                body = replayable(filled, same_model=layout.same_model, is_raw=self._target.resends_raw)
             if body is not None:
                 self._replay_item(raw, body, waits)
             elif raw.get("type") not in RULES:

@@ -49,6 +49,8 @@ class ItemLayout(Struct, frozen=True):
         kind = str(item.get("type"))
         if kind not in ANSWERS or (kind == "tool_search_call" and item.get("execution") != "client"):
             return False
+        if item.get("execution") == "server":
+            return False
         environment = item.get("environment")
         if is_object(environment) and environment.get("type") == "container_reference":
             return False
@@ -99,6 +101,8 @@ def replayed_fields(item: JsonObject) -> JsonObject:
     return fields
 
 
+_NOTES = frozenset({"execution", "file"})
+"""Fields of a stored item that are not the provider's."""
 _ALWAYS_KEPT = ("environment", "call_id", "execution")
 """Fields that affect how this item, or another one, is resent."""
 
@@ -109,9 +113,11 @@ def fresh_id(item_id: str) -> str:
     return f"{prefix}_{blake2b(item_id.encode('utf-8', 'replace'), digest_size=24).hexdigest()}"
 
 
-def replayable(item: JsonObject, *, same_model: bool = True) -> JsonObject | None:
-    """Encode an item as input. Returns None if it cannot be resent."""
+def replayable(item: JsonObject, *, same_model: bool = True, is_raw: bool = False) -> JsonObject | None:
+    """Encode an item as input, verbatim if `is_raw`. Returns None if it cannot be resent."""
     rule = RULES.get(str(item.get("type")))
+    if is_raw and (same_model or rule is None or not rule.bound):
+        return {key: value for key, value in item.items() if key not in _NOTES}
     if rule is None or (rule.bound and not same_model) or any(item.get(name) is None for name in rule.required):
         return None
     body: JsonObject = {"type": item["type"]}

@@ -1,13 +1,13 @@
 """Encodes the body of `POST /responses` and of `response.steer`. Pure."""
 
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any, TypeGuard
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.errors import ConfigurationError
+from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object, objects, without_none
 from sidestream.messages.message import ApprovalPart, ChatMessage, DataPart, ToolResultPart, file_note
 from sidestream.messages.references import Replays
@@ -16,124 +16,56 @@ from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai.responses.encode.answers import answer_key, is_answerable
 from sidestream.providers.openai.responses.encode.input import InputTarget, encode_input
-from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.openai.responses.encode.server_side import (
+    SERVER_SIDE_TOOLS,
+    container_of,
+    encode_tools,
+    server_side_tools_of,
+)
 from sidestream.providers.openai.responses.options import (
+    PROVIDER_NAME,
     REPLAY_KEY,
     SESSION_KEY,
     SETTINGS,
     ContextManagement,
-    OpenAIFunctionOptions,
     OpenAIResponsesOptions,
     ResponsesContext,
-    tools_of,
+    ResponsesDialect,
 )
-from sidestream.providers.protocol import ModelRequest, ToolSpec
+from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared import encoding
 from sidestream.providers.shared.container_files import ContainerFiles
 from sidestream.providers.shared.continuation import SessionStart, find_session, mismatch, replay_notices, start_after
-from sidestream.providers.shared.hosting import require_hosted, without_repeats
 from sidestream.providers.shared.settings_mapping import with_settings
-from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ServerSideTool, Shell
-
-_REPEATABLE = (RemoteMCP, CustomTool)
-
-
-class ResponsesTools(Struct, frozen=True):
-    """The encoded tools, the `include` values that they need, and warnings."""
-
-    tools: list[JsonObject]
-    include: list[str]
-    warnings: list[str]
-
-
-def encode_tools(
-    request: ModelRequest,
-    options: OpenAIResponsesOptions,
-    server_side: list[ServerSideTool],
-    last_container: str | None,
-) -> ResponsesTools:
-    """Encode the client and server-side tools of a request."""
-    strict = {spec.name for spec in request.tools if spec.strict and allows_strict(spec.parameters)}
-    tools = [_function(spec, spec.name in strict, options.function_options.get(spec.name)) for spec in request.tools]
-    warnings = [encoding.loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
-    gone = "container" in request.without
-    tools += [
-        SERVER_SIDE_TOOLS[type(tool)].encode(tool, None if gone else container_of(tool, last_container))
-        for tool in server_side
-    ]
-    encoding.check_function_options(options.function_options, request.tools)
-    include = [value for tool in server_side for value in SERVER_SIDE_TOOLS[type(tool)].include]
-    return ResponsesTools(_in_namespaces(tools, options), include, warnings)
-
-
-def server_side_tools_of(request: ModelRequest, options: OpenAIResponsesOptions) -> list[ServerSideTool]:
-    """Return the server-side tools of the request and the options, without duplicates.
-
-    Raises NotHostedError for a tool that the provider does not host.
-    """
-    chosen = (*request.server_side_tools, *tools_of(options))
-    require_hosted(chosen, SERVER_SIDE_TOOLS, "OpenAI Responses")
-    return without_repeats(chosen, _REPEATABLE)
-
-
-def container_of(tool: ServerSideTool, last: str | None) -> str | None:
-    """Return the container that a tool names or reuses. `last` is the newest of the conversation."""
-    if not isinstance(tool, CodeInterpreter | Shell):
-        return None
-    reused = last if isinstance(tool, CodeInterpreter) and tool.reuse_container else None
-    return tool.container_id or reused
-
-
-def _function(spec: ToolSpec, is_strict: bool, extra: OpenAIFunctionOptions | None) -> JsonObject:
-    body: JsonObject = {
-        "type": "function",
-        "name": spec.name,
-        "description": spec.description,
-        "parameters": spec.parameters,
-        "strict": is_strict,
-        **({"defer_loading": True} if spec.defer_loading else {}),
-    }
-    names = {
-        "defer_loading": "defer_loading",
-        "asynchronous": "async",
-        "allowed_callers": "allowed_callers",
-        "output_schema": "output_schema",
-    }
-    return body if extra is None else body | encoding.given(extra, names)
-
-
-def _in_namespaces(tools: list[JsonObject], options: OpenAIResponsesOptions) -> list[JsonObject]:
-    """Move tools into their namespaces. Raises ConfigurationError if a namespace lists an unknown tool."""
-    if not options.namespaces:
-        return tools
-    named = {tool["name"]: tool for tool in tools if tool["type"] in ("function", "custom")}
-    moved = {name for space in options.namespaces for name in space.tools}
-    if moved - named.keys():
-        missing = ", ".join(sorted(moved - named.keys()))
-        raise ConfigurationError(f"namespaces list unknown client tools: {missing}")
-    spaces: list[JsonObject] = [
-        {
-            "type": "namespace",
-            "name": space.name,
-            "description": space.description,
-            "tools": [named[name] for name in space.tools],
-        }
-        for space in options.namespaces
-    ]
-    return [tool for tool in tools if tool.get("name") not in moved] + spaces
+from sidestream.tools.configs import levels_of
+from sidestream.tools.server_side import CodeInterpreter, ServerSideTool, Shell
 
 
 def continue_from(
-    request: ModelRequest, options: OpenAIResponsesOptions, model: str, base_url: str, *, names_container: bool
+    request: ModelRequest,
+    options: OpenAIResponsesOptions,
+    model: str,
+    base_url: str,
+    *,
+    names_container: bool,
+    instructions: str | None = None,
 ) -> SessionStart:
     """Determine where to continue the conversation. A session in the options takes precedence over the history.
 
     `names_container` says whether a tool names its container. If none does, a missing container was the session's own.
+    `instructions` is the digest of the instructions if the server keeps those of the session. Raises ConfigurationError
+    if the options name a session that has, or may have, others.
     """
     messages = request.messages
     previous = options.previous_response_id
     if previous is not None:
-        return start_after(find_session(messages, SESSION_KEY, "response_id", previous), previous)
+        chosen = find_session(messages, SESSION_KEY, "response_id", previous)
+        if instructions and (chosen is None or chosen.session.get(INSTRUCTIONS) != instructions):
+            raise ConfigurationError(
+                "the server keeps the instructions of an earlier answer and accepts no others: leave out "
+                "previous_response_id, or the system prompt"
+            )
+        return start_after(chosen, previous)
     if options.conversation is not None:
         return start_after(find_session(messages, SESSION_KEY, "conversation", options.conversation), None)
     if options.store is False:
@@ -144,6 +76,8 @@ def continue_from(
     if anchor is None or not isinstance(anchor.session.get("response_id"), str):
         return SessionStart()
     reason = mismatch(anchor, messages, model, base_url)
+    if reason is None and instructions is not None and anchor.session.get(INSTRUCTIONS) != instructions:
+        reason = "setup-changed"
     if reason is None and not _answerable(anchor.session, messages[anchor.index + 1 :]):
         reason = "call-unanswered"
     if reason is None and "container" in request.without and not names_container:
@@ -178,19 +112,37 @@ def _container_in(session: JsonObject) -> Any:
     )
 
 
-DISPLAY_NAME = "OpenAI Responses"
+INSTRUCTIONS = "instructions"
+"""Key in a session for the digest of its instructions."""
 _DEFAULT = OpenAIResponsesOptions()
+OPENAI = ResponsesDialect(
+    name=PROVIDER_NAME, display_name="OpenAI Responses", tools=SERVER_SIDE_TOOLS, settings=SETTINGS
+)
+"""OpenAI's own API."""
 
 
-def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding.EncodedRequest[ResponsesContext]:
+def _options_for(
+    request: ModelRequest, model: str, dialect: ResponsesDialect
+) -> tuple[OpenAIResponsesOptions, list[str]]:
+    """Return the options with the portable settings, and warnings. Raises UnsupportedError for unsupported ones."""
+    options = encoding.checked_options(request.options, _DEFAULT, dialect.display_name)
+    if dialect.lacks and (lacking := sorted(dialect.lacks & levels_of(options).keys())):
+        raise UnsupportedError(f"{dialect.display_name} does not support the option {lacking[0]}; remove it")
+    options, left_out = with_settings(options, request.settings, dialect.settings, dialect.display_name, model)
+    return options if dialect.stores or options.store is not None else replace(options, store=False), left_out
+
+
+def encode_request(
+    request: ModelRequest, model: str, base_url: str, dialect: ResponsesDialect = OPENAI
+) -> encoding.EncodedRequest[ResponsesContext]:
     """Encode a request. Raises ConfigurationError for features that the API does not support."""
-    options = encoding.checked_options(request.options, _DEFAULT, DISPLAY_NAME)
-    options, left_out = with_settings(options, request.settings, SETTINGS, DISPLAY_NAME, model)
+    options, left_out = _options_for(request, model, dialect)
     keys = (REPLAY_KEY,) if options.store is False else (SESSION_KEY, REPLAY_KEY)
-    server_side = server_side_tools_of(request, options)
+    server_side = server_side_tools_of(request, options, dialect)
     container = last_container(request.messages, keys, base_url) if _reuses_container(server_side) else None
     named = any(container_of(tool, container) is not None for tool in server_side)
-    start = continue_from(request, options, model, base_url, names_container=named)
+    instructions = _digest(request.system) if dialect.keeps_instructions else None
+    start = continue_from(request, options, model, base_url, names_container=named, instructions=instructions)
     replays = Replays(request.replays)
     target = InputTarget(
         model=model,
@@ -198,24 +150,27 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding
         session_keys=keys,
         replays=replays,
         image_detail=options.image_detail,
+        resends_raw=dialect.resends_raw,
         has_containers="container" not in request.without,
     )
     items, warnings = encode_input(request.messages[start.index :], start.pending, target)
-    files = ContainerFiles(request, keys, base_url) if any(map(_has_container, server_side)) else None
+    has_containers = dialect.has_containers and any(map(_has_container, server_side))
+    files = ContainerFiles(request, keys, base_url) if has_containers else None
     if files is not None:
         is_first = start.previous_id is None and start.index == 0
         server_side = [_with_files(tool, container, files, items, is_first=is_first) for tool in server_side]
-    tools = encode_tools(request, options, server_side, container)
+    tools = encode_tools(request, options, server_side, container, dialect)
     warnings += [*tools.warnings, *left_out]
 
     plain = {} if options is _DEFAULT else plain_options(options, PLAIN_OPTIONS)
-    body: JsonObject = {"model": model, "instructions": request.system or None, "input": items or None}
+    system = None if dialect.keeps_instructions and start.previous_id is not None else request.system
+    body: JsonObject = {"model": model, "instructions": system or None, "input": items or None}
     body |= {"previous_response_id": start.previous_id, "conversation": options.conversation}
-    body |= {"tools": tools.tools or None, "include": _include(options, tools.include) or None}
+    body |= {"tools": tools.tools or None, "include": _include(options, tools.include, dialect.lacks) or None}
     body |= {"text": _text(request, options, warnings) or None, **plain, "stream": request.stream}
     if request.compaction is not None and not options.context_management:
         body["context_management"] = _with_type((ContextManagement(compact_threshold=request.compaction.at_tokens),))
-    if request.stream:
+    if request.stream and "stream_options" not in dialect.lacks:
         body["stream_options"] = {"include_obfuscation": options.include_obfuscation}
     body = encoding.merged(without_none(body), options.extra_body)
     if not body.keys() & {"input", "previous_response_id", "conversation", "prompt"}:
@@ -223,7 +178,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> encoding
     return encoding.EncodedRequest(
         body=body,
         headers=request_headers(options.organization, options.project, options.extra_headers),
-        context=_context(request, options, server_side, model, base_url, files),
+        context=_context(request, options, server_side, model, base_url, dialect, _note(files, instructions)),
         first=start.index,
         warnings=tuple(warnings),
         notices=replay_notices(start.reason, replays),
@@ -270,7 +225,8 @@ def _context(
     server_side: list[ServerSideTool],
     model: str,
     base_url: str,
-    files: ContainerFiles | None,
+    dialect: ResponsesDialect,
+    note: JsonObject,
 ) -> ResponsesContext:
     shell = next((tool for tool in server_side if isinstance(tool, Shell)), None)
     return ResponsesContext(
@@ -279,13 +235,27 @@ def _context(
         base_url=base_url,
         messages=request.messages,
         hosted_shell=None if shell is None else not shell.local,
-        files_note={} if files is None else files.note(),
+        session_note=note,
+        provider=dialect.name,
+        resends_raw=dialect.resends_raw,
+        runs_custom_calls=dialect.runs_custom_calls,
     )
 
 
-def _include(options: OpenAIResponsesOptions, of_tools: list[str]) -> list[str]:
+def _digest(instructions: str | None) -> str:
+    """Return the digest of a system prompt, which is empty if there is none."""
+    return blake2b(instructions.encode("utf-8", "replace"), digest_size=8).hexdigest() if instructions else ""
+
+
+def _note(files: ContainerFiles | None, instructions: str | None) -> JsonObject:
+    """Return what the session of the answer keeps besides the response."""
+    note: JsonObject = {} if files is None else {**files.note()}
+    return note if instructions is None else {**note, INSTRUCTIONS: instructions}
+
+
+def _include(options: OpenAIResponsesOptions, of_tools: list[str], lacks: frozenset[str]) -> list[str]:
     wanted = list(of_tools)
-    if options.store is False:
+    if options.store is False and "reasoning.encrypted_content" not in lacks:
         wanted.append("reasoning.encrypted_content")
     if options.top_logprobs is not None:
         wanted.append("message.output_text.logprobs")
@@ -343,7 +313,7 @@ PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
 
 def steer_event(response_id: str, message: ChatMessage, options: Any) -> bytes:
     """Encode a `response.steer` event. It needs no stream id, since it names the response."""
-    detail = encoding.checked_options(options, OpenAIResponsesOptions(), DISPLAY_NAME).image_detail
+    detail = encoding.checked_options(options, OpenAIResponsesOptions(), OPENAI.display_name).image_detail
     target = InputTarget(model="", base_url="", session_keys=(), replays=Replays({}), image_detail=detail)
     items = [{"type": "message", **item} for item in encode_input((message,), (), target)[0]]
     return jsontext.dumps({"type": "response.steer", "previous_response_id": response_id, "input": items})

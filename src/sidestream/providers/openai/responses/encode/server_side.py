@@ -1,14 +1,24 @@
-"""Table of encoders for server-side tools."""
+"""Encodes the client and server-side tools of a request, the latter by a table. Pure."""
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 
-from sidestream.jsontext import JsonObject
-from sidestream.providers.shared.encoding import given
-from sidestream.providers.shared.hosting import refuse
+from sidestream.errors import ConfigurationError
+from sidestream.jsontext import JsonObject, is_array, is_object
+from sidestream.output.json_schema import allows_strict
+from sidestream.providers.openai.responses.options import (
+    OpenAIFunctionOptions,
+    OpenAIResponsesOptions,
+    ResponsesDialect,
+    ToolEncoding,
+    tools_of,
+)
+from sidestream.providers.protocol import ModelRequest, ToolSpec
+from sidestream.providers.shared.encoding import check_function_options, given, loose_warning
+from sidestream.providers.shared.hosting import refuse, require_hosted, without_repeats
 from sidestream.tools import server_side
 
 
@@ -186,13 +196,6 @@ def _plain(tool: server_side.ServerSideTool, container: str | None) -> JsonObjec
     return {"type": tool.key, **given(tool)}
 
 
-class ToolEncoding(Struct, frozen=True):
-    """The encoder of one server-side tool, and the `include` values that its results need."""
-
-    encode: Callable[[Any, str | None], JsonObject]
-    include: tuple[str, ...] = ()
-
-
 SERVER_SIDE_TOOLS: dict[type[server_side.ServerSideTool], ToolEncoding] = {
     server_side.WebSearch: ToolEncoding(_web_search, ("web_search_call.action.sources",)),
     server_side.FileSearch: ToolEncoding(_file_search, ("file_search_call.results",)),
@@ -207,4 +210,114 @@ SERVER_SIDE_TOOLS: dict[type[server_side.ServerSideTool], ToolEncoding] = {
     server_side.ProgrammaticToolCalling: ToolEncoding(_plain),
     server_side.CustomTool: ToolEncoding(_custom),
 }
-"""Encodings by tool type. An encoder takes the tool and the container to use, if any."""
+"""Encodings by tool type."""
+
+_REPEATABLE = (server_side.RemoteMCP, server_side.CustomTool)
+
+
+class ResponsesTools(Struct, frozen=True):
+    """The encoded tools, the `include` values that they need, and warnings."""
+
+    tools: list[JsonObject]
+    include: list[str]
+    warnings: list[str]
+
+
+def encode_tools(
+    request: ModelRequest,
+    options: OpenAIResponsesOptions,
+    hosted: list[server_side.ServerSideTool],
+    last_container: str | None,
+    dialect: ResponsesDialect,
+) -> ResponsesTools:
+    """Encode the client and server-side tools of a request."""
+    has_strict = "strict" not in dialect.lacks
+    strict = {spec.name for spec in request.tools if spec.strict and has_strict and allows_strict(spec.parameters)}
+    tools = [_function(spec, spec.name in strict, options.function_options.get(spec.name)) for spec in request.tools]
+    warnings = [loose_warning(spec) for spec in request.tools if spec.strict and has_strict and spec.name not in strict]
+    if not has_strict:
+        tools = [_open_function(tool) for tool in tools]
+    gone = "container" in request.without
+    for tool in hosted:
+        row = dialect.tools[type(tool)]
+        tools.append(row.encode(tool, None if gone else container_of(tool, last_container)))
+        warnings += [
+            f"{type(tool).__name__}({name}=…) is left out: {dialect.display_name} does not support it"
+            for name in given(tool, {name: name for name in row.left_out})
+        ]
+    check_function_options(options.function_options, request.tools)
+    include = [value for tool in hosted for value in dialect.tools[type(tool)].include]
+    return ResponsesTools(_in_namespaces(tools, options), include, warnings)
+
+
+def _open_function(function: JsonObject) -> JsonObject:
+    """Return a function for servers without strict mode, which refuse schemas that allow no other properties."""
+    kept = {name: value for name, value in function.items() if name != "strict"}
+    return {**kept, "parameters": _open_schema(function["parameters"])}
+
+
+def _open_schema(schema: Any) -> Any:
+    if is_object(schema):
+        closed = schema.get("additionalProperties") is False
+        kept = {name: value for name, value in schema.items() if not (closed and name == "additionalProperties")}
+        return {name: _open_schema(value) for name, value in kept.items()}
+    return [_open_schema(entry) for entry in schema] if is_array(schema) else schema
+
+
+def server_side_tools_of(
+    request: ModelRequest, options: OpenAIResponsesOptions, dialect: ResponsesDialect
+) -> list[server_side.ServerSideTool]:
+    """Return the server-side tools of the request and the options, without duplicates.
+
+    Raises NotHostedError for a tool that the provider does not host.
+    """
+    chosen = (*request.server_side_tools, *tools_of(options))
+    require_hosted(chosen, dialect.tools, dialect.display_name)
+    return without_repeats(chosen, _REPEATABLE)
+
+
+def container_of(tool: server_side.ServerSideTool, last: str | None) -> str | None:
+    """Return the container that a tool names or reuses. `last` is the newest of the conversation."""
+    if not isinstance(tool, server_side.CodeInterpreter | server_side.Shell):
+        return None
+    reused = last if isinstance(tool, server_side.CodeInterpreter) and tool.reuse_container else None
+    return tool.container_id or reused
+
+
+def _function(spec: ToolSpec, is_strict: bool, extra: OpenAIFunctionOptions | None) -> JsonObject:
+    body: JsonObject = {
+        "type": "function",
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": spec.parameters,
+        "strict": is_strict,
+        **({"defer_loading": True} if spec.defer_loading else {}),
+    }
+    names = {
+        "defer_loading": "defer_loading",
+        "asynchronous": "async",
+        "allowed_callers": "allowed_callers",
+        "output_schema": "output_schema",
+    }
+    return body if extra is None else body | given(extra, names)
+
+
+def _in_namespaces(tools: list[JsonObject], options: OpenAIResponsesOptions) -> list[JsonObject]:
+    """Move tools into their namespaces. Raises ConfigurationError if a namespace lists an unknown tool."""
+    if not options.namespaces:
+        return tools
+    named = {tool["name"]: tool for tool in tools if tool["type"] in ("function", "custom")}
+    moved = {name for space in options.namespaces for name in space.tools}
+    if moved - named.keys():
+        missing = ", ".join(sorted(moved - named.keys()))
+        raise ConfigurationError(f"namespaces list unknown client tools: {missing}")
+    spaces: list[JsonObject] = [
+        {
+            "type": "namespace",
+            "name": space.name,
+            "description": space.description,
+            "tools": [named[name] for name in space.tools],
+        }
+        for space in options.namespaces
+    ]
+    return [tool for tool in tools if tool.get("name") not in moved] + spaces
