@@ -145,7 +145,7 @@ def test_chat_changes_system_prompt_and_tools(sidestream: Run):
 def test_tab_completes_chat_commands(talks: Talks, tmp_path: Path):
     (tmp_path / "notes.txt").write_text("remember")
     assert completions("/re") == ["/retry ", "/resume "]
-    assert completions("/model anth") == ["/model anthropic"]
+    assert completions("/model lmst") == ["/model lmstudio"]
     assert "/tools web_search" in completions("/tools web")
     assert completions("hello") == completions("/nothing ") == []
     fake = FakeProvider([said("Two.")])
