@@ -15,7 +15,7 @@ from sidestream.providers.capabilities import Capabilities, declared_caps
 from sidestream.providers.protocol import ChatModel, Provider
 from sidestream.text.redaction import redact_url
 from sidestream.tools.server_side import ServerSideTool
-from sidestream.transport.base_urls import base_url_in, url_from_variables
+from sidestream.transport.base_urls import base_url_in, missing_variables, url_from_variables
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -245,9 +245,22 @@ def _provider_info(provider: Provider) -> ProviderInfo:
         key_variables=names,
         has_key=any(os.environ.get(name, "").strip() for name in names),
         credentials=getattr(provider, "credentials", ""),
-        missing_variables=tuple(getattr(provider, "missing_variables", ())),
+        missing_variables=_missing_variables(provider),
         server_side_tools=tuple(sorted(tool.key for tool in provider.server_side_tools)),
     )
+
+
+def _missing_variables(provider: Any) -> tuple[str, ...]:
+    """Return the variables that a provider says it lacks, or those that its default base URL needs and lacks."""
+    declared: tuple[str, ...] | None = getattr(provider, "missing_variables", None)
+    template: Any = getattr(provider, "base_url", None)
+    if (
+        declared is not None
+        or not isinstance(template, str)
+        or base_url_in(getattr(provider, "base_url_variable", None))
+    ):
+        return declared or ()
+    return missing_variables(template)
 
 
 def key_variables(provider: Any) -> tuple[str, ...]:

@@ -20,12 +20,13 @@ from sidestream import (
     UnsupportedError,
     WebSearch,
 )
+from sidestream.cli.inputs.default_model import chosen_model
 from sidestream.messages.message import ChatMessage
 from sidestream.providers import ModelRequest, Settings, caps_of, find_provider
 from sidestream.providers.anthropic.clouds import HOSTS, ClaudeHost
 from sidestream.providers.anthropic.options import AnthropicTool
 from sidestream.providers.anthropic.versions import API_VERSION
-from sidestream.providers.registry import base_urls
+from sidestream.providers.registry import base_urls, installed_providers
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
@@ -123,6 +124,18 @@ def test_missing_variable_of_url_is_named(monkeypatch: pytest.MonkeyPatch, host:
         call_of(host.name)
     assert host.missing_variables
     assert host.base_url_variable not in base_urls() or host.name == "anthropic-vertex"
+
+
+def test_key_without_variables_is_not_default_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for info in installed_providers():
+        for variable in info.key_variables:
+            monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "token-0123456789")
+    monkeypatch.delenv("AWS_REGION")
+    ready = {info.name for info in installed_providers() if info.has_key and not info.missing_variables}
+    assert ready == set()
+    assert chosen_model().name == "local"
 
 
 def test_base_urls_are_those_of_environment(monkeypatch: pytest.MonkeyPatch) -> None:
