@@ -112,8 +112,9 @@ ROWS = (
         prefix="interactions/",
     ),
 )
+CLAUDE = next(row for row in ROWS if row.provider == "anthropic")
 CLOUDS = tuple(
-    Row(name, wire, None, ROWS[3].options, ROWS[3].thinks, named=f"{prefix}claude-sonnet-5-5{suffix}")
+    Row(name, wire, None, CLAUDE.options, CLAUDE.thinks, named=f"{prefix}claude-sonnet-5-5{suffix}")
     for name, wire, prefix, suffix in (
         ("anthropic-vertex", Vertex(), "", "@20261001"),
         ("anthropic-bedrock", Bedrock(), "us.anthropic.", "-20261001-v1:0"),
