@@ -43,6 +43,7 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolEvent,
     ToolResult,
+    program_of,
 )
 from sidestream.text.urls import urls_of
 
@@ -207,13 +208,13 @@ def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
 def _call(f: MessageFold, part: ToolCall) -> None:
     if part.provider_executed:
         f.state.given += tuple(urls_of(part.input))
-    else:
+    elif program_of(part) is None:
         f.state.calls.append(part.id)
         f.state.entries["call " + part.id] = ToolCallPart(part.id, part.name, part.input, part.input_text)
 
 
 def _result(f: MessageFold, part: ToolResult) -> None:
-    if not part.provider_executed and not part.preliminary:
+    if not part.provider_executed and not part.preliminary and program_of(part) is None:
         marks = jsontext.as_object((part.provider_metadata or {}).get("sidestream"))
         is_acknowledged = marks.get(ACKNOWLEDGED) is True
         passages = _passages(marks.get(PASSAGES))

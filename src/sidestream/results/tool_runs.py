@@ -523,9 +523,9 @@ class ToolFolds:
 
 
 def _nested(event: ToolEvent) -> ToolCall | ToolResult | None:
-    """Return the call or result of a program's call, or None for an event of another kind."""
+    """Return the call or result of a program's call, which older logs have in an event, or None for other events."""
     metadata = jsontext.as_object(event.event).get("provider_metadata")
-    if tool_facts.origin_in(metadata).caller is None:
+    if event.call_id is None or tool_facts.origin_in(metadata).caller != event.call_id:
         return None
     part = forwarded_part(event)
     return part if isinstance(part, ToolCall | ToolResult) else None

@@ -69,7 +69,7 @@ class Staging:
                 case ToolInputDelta() if part.id in self._calls:
                     out += self._events(part.id, self._calls[part.id][1].delta(part.delta))
                 case ToolCall() if not part.provider_executed:
-                    out += self._called(part, tools.get(function_of(part)))
+                    out += self.called(part, tools.get(function_of(part)))
                 case _:
                     pass
             out.append(part)
@@ -113,7 +113,8 @@ class Staging:
         self._count += stages.places
         return self._events(call_id, stages.begun())
 
-    def _called(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:
+    def called(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:
+        """Return the events of a call that has been made, which come before it."""
         begun = [] if call.id in self._calls else self._begin(call.id, tool)
         known = self._calls.get(call.id)
         return [] if known is None else [*begun, *self._events(call.id, known[1].called(call))]

@@ -483,6 +483,17 @@ def part_from_json(text: str | bytes) -> StreamPart:
         return msgspec.convert(jsontext.loads(text), StreamPart)
 
 
+def program_of(part: ToolCall | ToolResult) -> str | None:
+    """Return the id of the local call whose program made this call, or None if the model made it.
+
+    Such a call runs between two steps, and its result goes to the program. A hosted program's call is like the model's.
+    """
+    if part.provider_metadata is None:
+        return None
+    marks = jsontext.as_object(part.provider_metadata.get("sidestream"))
+    return jsontext.text_in(jsontext.as_object(marks.get("caller")), "caller_id")
+
+
 THOUGHT_IMAGE = ".thought-image"
 """Suffix of the kind of custom parts that hold an image of the model's reasoning."""
 
