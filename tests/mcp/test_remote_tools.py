@@ -7,6 +7,7 @@ from sidestream import Agent, Chat, ChatResult, MCPResult, RemoteMCP, StreamPart
 from sidestream.mcp import MCPServer
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import ResponseHead
+from sidestream.results.tool_runs import ToolRunFold
 from sidestream.testing import ChatScript, FakeProvider, Reply, ResponsesScript, check_stream
 from support.portable_compare import compared, fields_of
 
@@ -171,6 +172,14 @@ async def test_own_server_reports_no_provider_events(modern_url: str) -> None:
     assert result.result == {"total": 3}
     (call,) = (part for part in parts if isinstance(part, ToolCall))
     assert call.name == "add"
+    folding = ToolRunFold()
+    for part in parts:
+        folding.feed(part)
+    assert [(stage.tool, stage.stage) for stage in folding.taken()] == [
+        ("mcp", "started"),
+        ("mcp", "running"),
+        ("mcp", "completed"),
+    ]
 
 
 @requirement("R81")

@@ -256,7 +256,7 @@ class ToolRunFold:
         return self._over(self._ending)
 
     def begin_input(self, part: ToolInputStart) -> tuple[ToolRun, ...]:
-        run = self._new(part.id, part.name, part.name, part.provider_executed)
+        run = self._new(part.id, part.name, part.tool or part.name, part.provider_executed)
         return *self.begin_block(part), *self._changed(run, "started")
 
     def end_input(self, part: ToolInputEnd) -> tuple[ToolRun, ...]:

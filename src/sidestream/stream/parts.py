@@ -186,6 +186,8 @@ class ToolInputStart(_Part, frozen=True, tag="tool-input-start"):
     id: str
     name: str
     provider_executed: bool
+    tool: str | None = None
+    """Tool of the call that the client executes, as in `tool-call`. None means `name`, or that it is not known yet."""
 
 
 class ToolInputDelta(_Part, frozen=True, tag="tool-input-delta"):

@@ -32,6 +32,7 @@ from sidestream.stream.parts import (
     TextDelta,
     ToolCall,
     ToolEvent,
+    ToolInputStart,
     Usage,
 )
 from sidestream.tools.approvals import (
@@ -52,9 +53,9 @@ from sidestream.turn.outbox import Outbox
 from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import AwaitDecision, CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState
 
-_WATCHED = (ledger.WATCHED - {ToolEvent}) | {Finish, Error}
+_WATCHED = (ledger.WATCHED - {ToolEvent}) | {Finish, Error, ToolInputStart}
 """Parts of a response that affect more than the message. Tool events do so only between two steps."""
-_CHANGED = frozenset({Finish, Error, ToolCall, Source})
+_CHANGED = frozenset({Finish, Error, ToolInputStart, ToolCall, Source})
 """Parts of a response that are not passed on verbatim."""
 
 _REFUSALS = frozenset({"provider", "rate-limit", "context-overflow"})
