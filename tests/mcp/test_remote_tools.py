@@ -151,9 +151,11 @@ async def test_renamed_tool_is_reported_by_name_on_server(modern_url: str) -> No
         result = await agent.send("Add")
         sent = fake.requests[1].json["messages"]
     assert [call["function"]["name"] for message in sent for call in message.get("tool_calls", ())] == ["modern_add"]
+    assert [message["content"] for message in sent if message["role"] == "tool"] == ['{"total":3}']
     run = result.tool_runs[-1]
     assert isinstance(run.typed, MCPResult)
     assert (run.name, run.typed.name) == ("add", "add")
+    assert run.result == {"server_label": "modern", "output": '{"total":3}'}
     (item,) = (e["item"] for e in result.metadata["mcp"] if e.get("item", {}).get("status") == "completed")
     assert item["name"] == "add"
 

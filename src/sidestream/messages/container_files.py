@@ -11,6 +11,8 @@ from sidestream.files import media_types
 from sidestream.jsontext import as_object, is_array
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, ToolResultPart, content_of_result
 
+FOLDER = "/mnt/data"
+"""Working folder of local containers, where files are put and written files are found, as in hosted ones."""
 _READ_BY_MODELS = ("image/", "audio/", "video/", "application/pdf")
 
 

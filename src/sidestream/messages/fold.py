@@ -219,10 +219,25 @@ def _result(f: MessageFold, part: ToolResult) -> None:
         is_acknowledged = marks.get(ACKNOWLEDGED) is True
         passages = _passages(marks.get(PASSAGES))
         f.state.results.append(
-            ToolResultPart(part.id, part.name, part.result, part.is_error, is_acknowledged, passages)
+            ToolResultPart(part.id, part.name, _shown(part, marks), part.is_error, is_acknowledged, passages)
         )
     if part.provider_executed or not part.preliminary:
         _bring(f, part)
+
+
+_MCP_CALL = frozenset({"server_label", "output", "error"})
+
+
+def _shown(part: ToolResult, marks: jsontext.JsonObject) -> jsontext.Json:
+    """Return what the model gets of a result: the output alone of a call in the form of a hosted MCP call."""
+    result = jsontext.as_object(part.result) if part.tool == "mcp" else {}
+    if (
+        "output" not in result
+        or not result.keys() <= _MCP_CALL
+        or result.get("server_label") != marks.get("server_label")
+    ):
+        return part.result
+    return result["output"] if result.get("error") is None else result["error"]
 
 
 def _passages(numbers: object) -> Numbers | None:
