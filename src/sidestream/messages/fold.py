@@ -43,7 +43,6 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolEvent,
     ToolResult,
-    program_of,
 )
 from sidestream.text.urls import urls_of
 
@@ -208,29 +207,39 @@ def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
 def _call(f: MessageFold, part: ToolCall) -> None:
     if part.provider_executed:
         f.state.given += tuple(urls_of(part.input))
-    elif program_of(part) is None:
+    elif not f.state.is_between:  # Else a program has made it.
         f.state.calls.append(part.id)
         f.state.entries["call " + part.id] = ToolCallPart(part.id, part.name, part.input, part.input_text)
 
 
 def _result(f: MessageFold, part: ToolResult) -> None:
-    if not part.provider_executed and not part.preliminary and program_of(part) is None:
-        marks = jsontext.as_object((part.provider_metadata or {}).get("sidestream"))
+    marks = (
+        _NO_MARKS if part.provider_metadata is None else jsontext.as_object(part.provider_metadata.get("sidestream"))
+    )
+    if not part.provider_executed and not part.preliminary and "caller" not in marks:
         is_acknowledged = marks.get(ACKNOWLEDGED) is True
         passages = _passages(marks.get(PASSAGES))
         f.state.results.append(
-            ToolResultPart(part.id, part.name, _shown(part, marks), part.is_error, is_acknowledged, passages)
+            ToolResultPart(
+                part.id,
+                part.name,
+                _shown(part, marks) if part.tool == "mcp" else part.result,
+                part.is_error,
+                is_acknowledged,
+                passages,
+            )
         )
     if part.provider_executed or not part.preliminary:
         _bring(f, part)
 
 
+_NO_MARKS: jsontext.JsonObject = {}
 _MCP_CALL = frozenset({"server_label", "output", "error"})
 
 
 def _shown(part: ToolResult, marks: jsontext.JsonObject) -> jsontext.Json:
-    """Return what the model gets of a result: the output alone of a call in the form of a hosted MCP call."""
-    result = jsontext.as_object(part.result) if part.tool == "mcp" else {}
+    """Return what the model gets of an MCP server's result: the output alone, if it has the form of a hosted call's."""
+    result = jsontext.as_object(part.result)
     if (
         "output" not in result
         or not result.keys() <= _MCP_CALL

@@ -13,7 +13,7 @@ from sidestream.tools.stages import CallStages, Listing, StageEvent
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.fallback import is_output
-from sidestream.turn.rounds import function_of
+from sidestream.turn.rounds import function_of, of_server
 
 
 class Staging:
@@ -62,7 +62,7 @@ class Staging:
             match part:
                 case ToolInputStart() if not part.provider_executed:
                     stages = self._begin(part.id, tools.get(part.name))
-                    out += [*stages[:1], part, *stages[1:]]
+                    out += [*stages[:1], of_server(part, tools), *stages[1:]]
                     continue
                 case ToolEvent():
                     self._own[part.call_id] = None

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +11,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.messages.message import Numbers
 from sidestream.results.passages import last_number, numbered
-from sidestream.run.settings import RunListener, RunSettings
+from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
 from sidestream.stream.parts import (
     STAGES,
@@ -118,14 +117,19 @@ class NestedCalls:
         self._report([] if notice is None else [notice])
 
     async def _observed(self, call: ToolCall, tool: Tool) -> ToolOutcome:
-        with observed(self._settings.hooks.listener, call, tool) as ended:
-            outcome = await tool.run(call.input, self._context(call), self._settings.limits)
-            if outcome.suspended is not None:
-                outcome = ToolOutcome.failure(
-                    "Unsupported", f"{call.name} must wait for a person, and a program cannot."
-                )
+        listener = self._settings.hooks.listener
+        if listener is None:
+            return await self._outcome(call, tool)
+        with listener.tool(call, tool) as ended:
+            outcome = await self._outcome(call, tool)
             ended(outcome)
-        return outcome
+            return outcome
+
+    async def _outcome(self, call: ToolCall, tool: Tool) -> ToolOutcome:
+        outcome = await tool.run(call.input, self._context(call), self._settings.limits)
+        if outcome.suspended is None:
+            return outcome
+        return ToolOutcome.failure("Unsupported", f"{call.name} must wait for a person, and a program cannot.")
 
     def _made(self, call_id: str, name: str, tool: Tool, arguments: Json) -> ToolCall:
         call = of_server(ToolCall(call_id, name, tool.key or name, False, arguments), {name: tool})
@@ -244,17 +248,6 @@ def forwarded(call: ToolCall, part: StreamPart) -> StreamPart:
         return replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)
     event = jsontext.loads(part.to_json())
     return ToolEvent(call.tool, "delta", event, call_id=call.id, provider_stage=part.type)
-
-
-def observed(
-    listener: RunListener | None, call: ToolCall, tool: Tool | None
-) -> AbstractContextManager[Callable[[ToolOutcome], None]]:
-    """Return the context of a call in which the listener measures it. Its value takes the outcome."""
-    return nullcontext(_ignored) if listener is None else listener.tool(call, tool)
-
-
-def _ignored(outcome: ToolOutcome) -> None:
-    """Ignore an outcome."""
 
 
 class ToolRound:
@@ -388,7 +381,10 @@ class ToolRound:
             self._emit([notice] if notice is not None else [])
 
     async def _observed(self, call: ToolCall, tool: Tool | None, context: ToolContext) -> ToolOutcome:
-        with observed(self._settings.hooks.listener, call, tool) as ended:
+        listener = self._settings.hooks.listener
+        if listener is None:
+            return await self._outcome(call, tool, context)
+        with listener.tool(call, tool) as ended:
             outcome = await self._outcome(call, tool, context)
             ended(outcome)
             return outcome

@@ -392,7 +392,7 @@ def _approval_id(state: TurnState, call: ToolCall) -> str:
 def _call(state: TurnState, part: ToolCall) -> None:
     if part.provider_executed:
         state.hosted[part.id] = OpenCall(part, state.step)
-    elif program_of(part) is None:
+    elif state.is_in_step:  # Else a program has made it.
         state.calls += (part,)
 
 
@@ -407,7 +407,7 @@ def _result(state: TurnState, part: ToolResult) -> None:
     if not part.provider_executed:
         if part.preliminary:
             return
-        if (program := program_of(part)) is not None:
+        if part.provider_metadata is not None and (program := program_of(part)) is not None:
             state.programs.setdefault(program, {})[part.id] = ProgramAnswer(part.result, part.is_error)
             return
         state.programs.pop(part.id, None)

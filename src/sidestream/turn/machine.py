@@ -32,7 +32,6 @@ from sidestream.stream.parts import (
     TextDelta,
     ToolCall,
     ToolEvent,
-    ToolInputStart,
     Usage,
 )
 from sidestream.tools.approvals import (
@@ -53,9 +52,9 @@ from sidestream.turn.outbox import Outbox
 from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import AwaitDecision, CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState
 
-_WATCHED = (ledger.WATCHED - {ToolEvent}) | {Finish, Error, ToolInputStart}
+_WATCHED = (ledger.WATCHED - {ToolEvent}) | {Finish, Error}
 """Parts of a response that affect more than the message. Tool events do so only between two steps."""
-_CHANGED = frozenset({Finish, Error, ToolInputStart, ToolCall, Source})
+_CHANGED = frozenset({Finish, Error, ToolCall, Source})
 """Parts of a response that are not passed on verbatim."""
 
 _REFUSALS = frozenset({"provider", "rate-limit", "context-overflow"})
