@@ -130,11 +130,14 @@ async def test_function_of_same_name_answers_custom_tool_with_string() -> None:
     script = [ResponsesScript().item(item, prefix="ctc").reply(), ResponsesScript().text("ok").reply()]
     async with FakeProvider(script) as fake:
         agent = agent_at(fake, tools=[sql], server_side_tools=[CustomTool(name="sql")])
-        await agent.send("hi")
+        result = await agent.send("hi")
         answer = fake.requests[1].json["input"][0]
         offered = [tool["type"] for tool in fake.requests[0].json["tools"]]
     assert (answer["type"], answer["output"]) == ("custom_tool_call_output", "SELECT 1")
     assert offered == ["custom"]
+    (run,) = result.tool_runs
+    assert (run.tool, run.provider_tool, run.name, run.status) == ("custom", "sql", "sql", "completed")
+    assert {event.tool for event in result.tool_events} == {"custom"}
 
 
 @requirement("R79", "R70")

@@ -7,6 +7,7 @@ from sidestream import Agent, Chat, ChatResult, MCPResult, RemoteMCP, StreamPart
 from sidestream.mcp import MCPServer
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import ResponseHead
+from sidestream.results.tool_runs import ToolRunFold
 from sidestream.testing import ChatScript, FakeProvider, Reply, ResponsesScript, check_stream
 from support.portable_compare import compared, fields_of
 
@@ -150,9 +151,11 @@ async def test_renamed_tool_is_reported_by_name_on_server(modern_url: str) -> No
         result = await agent.send("Add")
         sent = fake.requests[1].json["messages"]
     assert [call["function"]["name"] for message in sent for call in message.get("tool_calls", ())] == ["modern_add"]
+    assert [message["content"] for message in sent if message["role"] == "tool"] == ['{"total":3}']
     run = result.tool_runs[-1]
     assert isinstance(run.typed, MCPResult)
     assert (run.name, run.typed.name) == ("add", "add")
+    assert run.result == {"server_label": "modern", "output": '{"total":3}'}
     (item,) = (e["item"] for e in result.metadata["mcp"] if e.get("item", {}).get("status") == "completed")
     assert item["name"] == "add"
 
@@ -171,6 +174,14 @@ async def test_own_server_reports_no_provider_events(modern_url: str) -> None:
     assert result.result == {"total": 3}
     (call,) = (part for part in parts if isinstance(part, ToolCall))
     assert call.name == "add"
+    folding = ToolRunFold()
+    for part in parts:
+        folding.feed(part)
+    assert [(stage.tool, stage.stage) for stage in folding.taken()] == [
+        ("mcp", "started"),
+        ("mcp", "running"),
+        ("mcp", "completed"),
+    ]
 
 
 @requirement("R81")

@@ -313,6 +313,21 @@ def test_only_client_functions_are_function_calls_for_client(dialect: Dialect):
         assert (call["name"], answer["output"], answer["call_id"]) == ("now", "noon", call["call_id"])
 
 
+@requirement("R122", "R140")
+@pytest.mark.parametrize("functions", [(), ["now"], None], ids=str)
+def test_call_of_program_is_never_function_call_for_client(functions: list[str] | None):
+    caller = {"sidestream": {"caller": {"type": "program", "caller_id": "p1"}}}
+    parts = run(ToolCall("p1", "program", "program", False, input={}), reason="tool-calls")
+    parts[-1:] = [
+        ToolCall("p1/1", "now", "now", False, input={}, provider_metadata=caller),
+        ToolResult("p1/1", "now", "now", "noon", False, False, provider_metadata=caller),
+        ToolResult("p1", "program", "program", "12", False, False),
+        Finish("stop", USAGE),
+    ]
+    (call,) = [item for item in output_of(parts, functions=functions) if item["name"] == "now"]
+    assert (call["type"], call["output"]) == ("mcp_call", "noon")
+
+
 @requirement("R140")
 @dialects
 def test_tools_of_every_provider_are_typed_items(dialect: Dialect):

@@ -14,6 +14,8 @@ from sidestream.jsontext import dumps, loads
 from sidestream.protocols.ai_sdk.message import UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.stream.parts import (
+    Custom,
+    File,
     Finish,
     InputUsage,
     StepStart,
@@ -29,6 +31,7 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.testing import ScriptedModel, ScriptedReply, tool_call
+from sidestream.tools.grants import CALL_GRANTED
 
 Chunk = dict[str, Any]
 
@@ -267,15 +270,37 @@ def test_event_resembling_forwarded_part_stays_tool_event():
         assert [chunk["data"]["stage"] for chunk in chunks if chunk["type"] == "data-tool"] == ["running"]
 
 
+PROGRAM = ToolCall("p1", "programmatic_tool_calling", "programmatic_tool_calling", False, input={"code": "add(1, 2)"})
+
+
 @requirement("R141")
-def test_program_calls_nest_without_agent_or_its_usage():
-    call = ToolCall("p1", "programmatic_tool_calling", "programmatic_tool_calling", False, input={"code": "add(1, 2)"})
+def test_program_calls_of_older_logs_nest_without_agent():
     made = ToolCall("p1:1", "add", "add", False, input={"a": 1})
     given = [made, ToolResult("p1:1", "add", "add", 3, False, False), Finish("stop", Usage(cost=0.5))]
     forwarded = [
-        ToolEvent(call.tool, "delta", loads(part.to_json()), call_id="p1", provider_stage=part.type) for part in given
+        ToolEvent(PROGRAM.tool, "delta", loads(part.to_json()), call_id="p1", provider_stage=part.type)
+        for part in given
     ]
-    message = message_of(encoded([call, *forwarded]))
+    check_program(message_of(encoded([PROGRAM, *forwarded])))
+
+
+@requirement("R122", "R141")
+def test_program_calls_nest_below_program():
+    caller = {"sidestream": {"caller": {"type": "program", "caller_id": "p1"}}}
+    made = ToolCall("p1/1", "add", "add", False, input={"a": 1}, provider_metadata=caller)
+    granted = Custom(CALL_GRANTED, {"call_id": "p1/1", "name": "add", "grant": "add"})
+    event = ToolEvent("add", "delta", {"done": 1}, call_id="p1/1", provider_stage="progress")
+    file = File("f", "text/csv", data=b"a", name="a.csv", tool="add", call_id="p1/1")
+    result = ToolResult("p1/1", "add", "add", 3, False, False, provider_metadata=caller)
+    message = message_of(encoded([PROGRAM, made, granted, event, file, result]))
+    check_program(message)
+    assert nested(message)[0]["data"]["grant"] == "add"
+    (shown,) = [part for part in message["parts"] if part["type"] == "file"]
+    assert shown["providerMetadata"]["sidestream"]["call"] == "p1"
+    assert [part["toolCallId"] for part in message["parts"] if "toolCallId" in part] == ["p1"]
+
+
+def check_program(message: Chunk) -> None:
     (found,) = nested(message)
     assert (found["parent"], found["part"]["output"]) == ("p1", 3)
     assert not any("agent" in part["data"] for part in message["parts"] if part["type"] == "data-tool")

@@ -160,6 +160,19 @@ def test_client_tool_parts_are_valid_between_steps(part: StreamPart):
     check([START, STEP, STEPPED, part, FINISH])
 
 
+MADE = ToolCall("c/1", "g", "g", False, {}, provider_metadata={"sidestream": {"caller": {"caller_id": "c"}}})
+GIVEN = ToolResult("c/1", "g", "g", 2, False, False, provider_metadata=MADE.provider_metadata)
+
+
+@requirement("R5", "R122")
+def test_program_calls_between_steps_while_it_runs():
+    called = [START, STEP, CALL, StepFinish(0, "tool-calls", Usage())]
+    assert is_legal([*called, MADE, GIVEN, RESULT, FINISH])
+    assert not is_legal([*called, RESULT, MADE, GIVEN, FINISH])
+    assert not is_legal([START, STEP, CALL, MADE, StepFinish(0, "tool-calls", Usage()), FINISH])
+    assert not is_legal([START, STEP, STEPPED, MADE, FINISH])
+
+
 @requirement("R4", "R5")
 @pytest.mark.parametrize("part", [START, STEP, FINISH], ids=lambda part: part.type)
 def test_step_cannot_be_broken_off(part: StreamPart):

@@ -114,6 +114,7 @@ OPTIONAL: dict[type, dict[str, Any]] = {
     ResponseMetadata: {"id": "r", "model": "m", "created": 1.5, "provider": "p"},
     TextEnd: {"annotations": ({"type": "x"},), "text": "final"},
     ReasoningEnd: {"signature": "s", "encrypted_content": "e", "text": "final"},
+    ToolInputStart: {"tool": "custom"},
     ToolCall: {"input_error": "e", "input_text": "{", "action": {"actions": []}, "provider_tool": "t"},
     ToolEvent: {"call_id": "c", "output_index": 2, "provider_tool": "t", "provider_stage": "s"},
     ToolResult: {"preliminary": True},

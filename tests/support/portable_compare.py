@@ -28,10 +28,11 @@ ALLOWED = {
     "input": "a hosted call's input has what the provider adds: the container, the type of a search, a limit of output; "
     "what a model writes for tool search and image generation are arguments of a function of ours",
     "extras": "a result or an item from here may have more fields: cite, notes, files, queries, text, by, container_id",
-    "nulls": "fields of an item that are null, repeat the request (environment, limits, execution), or that only the "
+    "nulls": "fields of an item that are null, repeat the request (environment, max_output_length), or that only the "
     "provider can read (fingerprint)",
     "markdown": "a fetched page is Markdown here, whatever kind of text it is at a provider",
-    "status": "whether an item of output is in progress when it is added differs between hosted tools, too",
+    "status": "an item of output is in progress when it is added, since the tool works then; a provider may add it when "
+    "the tool has ended",
     "logs": "what code prints arrives while it runs; at a provider when it has ended. A delegate's finish is forwarded",
     "span": "a hosted file citation is a point behind the sentence; here it is the sentence, with the same end",
     "checked": "a source from here says whether it was verified, and has the text that it cites",
@@ -42,13 +43,8 @@ ALLOWED = {
 
 _EXTRA_STAGES = {"logs", "finish"}
 _UNIMPORTANT = {
-    "id",
-    "call_id",
-    "container_id",
     "environment",
     "max_output_length",
-    "execution",
-    "error",
     "fingerprint",
 }
 
@@ -133,7 +129,9 @@ def _words(part: StreamPart) -> str | None:
             failed = (
                 " failed" if part.provider_stage == "done" and item.get("status") in ("failed", "incomplete") else ""
             )
-            return f"event {part.provider_stage} {kind} {item['type']}{failed}"
+            is_call = part.provider_stage == "added" and not item["type"].endswith("_output")
+            added = f" {item.get('status')}" if is_call else ""
+            return f"event {part.provider_stage} {kind} {item['type']}{added}{failed}"
         case ToolResult():
             return f"tool-result preliminary={part.preliminary} error={part.is_error}"
         case File():

@@ -35,6 +35,7 @@ from sidestream.turn.state import (
     Check,
     Judge,
     OpenCall,
+    ProgramAnswer,
     Send,
     TurnState,
     copied,
@@ -46,6 +47,7 @@ A, B = call("a"), call("b", "g")
 REQUEST = remote_request()[1]
 HOSTED = replace(A, provider_executed=True)
 ANSWER = ToolResult("a", "f", "f", {}, False, True)
+MADE = replace(call("a/1"), provider_metadata={"sidestream": {"caller": {"type": "program", "caller_id": "a"}}})
 
 
 def state(**fields) -> TurnState:
@@ -80,6 +82,13 @@ IN_STEP = {"step": 0, "is_in_step": True}
 PNG = b"\x89PNG\r\n\x1a\n"
 PARTS = {
     "a client call": (IN_STEP, A, {"calls": (A,)}),
+    "a call of a program": ({"calls": (A,)}, MADE, {}),
+    "a result of a program's call": (
+        {"calls": (A,)},
+        result("a/1", provider_metadata=MADE.provider_metadata),
+        {"programs": {"a": {"a/1": ProgramAnswer("done", False)}}},
+    ),
+    "the result of a program": ({"programs": {"a": {"a/1": ProgramAnswer(1, False)}}}, result("a"), {"programs": {}}),
     "a call of the provider": (IN_STEP, HOSTED, {"hosted": {"a": OpenCall(HOSTED, 0)}}),
     "a result of the provider": ({**IN_STEP, "hosted": {"a": OpenCall(HOSTED, 0)}}, ANSWER, {"hosted": {}}),
     "a late result": (

@@ -152,6 +152,22 @@ describe("odd logs", () => {
     expect(timeline.rows.at(-1)!.text).toBe("Hi");
   });
 
+  it("nests a program's calls below the program", () => {
+    const made = { id: "p/1", name: "add", provider_metadata: { sidestream: { caller: { caller_id: "p" } } } };
+    const timeline = fold([
+      record(1, [part("stream-start", { warnings: [] }), part("step-start", { step: 0 })]),
+      record(2, [part("tool-call", { id: "p", name: "program" }), part("step-finish", { step: 0 })]),
+      record(3, [part("tool-call", made), part("tool-result", { ...made, result: 3 })]),
+      record(4, [part("tool-result", { id: "p", name: "program", result: "3" })]),
+    ]);
+    expect(timeline.rows.map(({ depth, label, status }) => [depth, label, status])).toEqual([
+      [0, "Run", "open"],
+      [1, "Step 1", "done"],
+      [2, "program", "done"],
+      [3, "add", "done"],
+    ]);
+  });
+
   it("shows unknown, damaged and unexpected records", () => {
     const timeline = fold([
       { seq: 1, time: 1, kind: "text", damaged: true },

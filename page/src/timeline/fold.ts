@@ -263,12 +263,12 @@ class Folding {
   }
 
   private stage(level: Level, call: Row, name: string): Row {
-    const last = call.children.at(-1);
-    if (last?.kind === "stage" && last.label === name) {
+    const last = call.children.findLast((child) => child.kind === "stage");
+    if (last?.label === name) {
       last.end = this.now;
       return last;
     }
-    if (last?.kind === "stage" && last.status === "open") this.end(last);
+    if (last?.status === "open") this.end(last);
     const row = this.row(level, call, "stage", name);
     row.isHosted = call.isHosted;
     return row;
@@ -278,9 +278,11 @@ class Folding {
     const id = text(part.id ?? part.call_id);
     const known = level.calls.get(id);
     if (known) return known;
+    // A program's call is shown below the program.
+    const caller = object(object(object(part.provider_metadata).sidestream).caller).caller_id;
     const row = this.row(
       level,
-      level.step ?? level.run ?? level.parent,
+      level.calls.get(text(caller)) ?? level.step ?? level.run ?? level.parent,
       "tool",
       text(part.name ?? part.tool) || "Tool",
     );
@@ -382,8 +384,8 @@ class Folding {
       const row = this.call(level, part);
       this.add(row, type, part, part.provider_metadata);
       if (part.preliminary) return;
-      const stage = row.children.at(-1);
-      if (stage?.status === "open" && stage.kind === "stage") this.end(stage);
+      const stage = row.children.findLast((child) => child.kind === "stage");
+      if (stage?.status === "open") this.end(stage);
       const isDenied = row.children.some((child) => child.status === "denied");
       this.end(row, isDenied ? "denied" : part.is_error ? "failed" : "done");
     },

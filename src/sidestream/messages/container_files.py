@@ -4,10 +4,36 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from sidestream.errors import ConfigurationError
 from sidestream.files import media_types
 from sidestream.jsontext import as_object, is_array
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, ToolResultPart, content_of_result
+
+FOLDER = "/mnt/data"
+"""Working folder of local containers, where files are put and written files are found, as in hosted ones."""
+_READ_BY_MODELS = ("image/", "audio/", "video/", "application/pdf")
+
+
+def is_for_code(mime_type: str) -> bool:
+    """Return whether an attachment of this type is for code only, if a tool runs code: models do not see or hear it."""
+    return not mime_type.startswith(_READ_BY_MODELS)
+
+
+def for_code(message: ChatMessage) -> ChatMessage:
+    """Return a user's message whose files for code go to the container of the tool that runs it, not to the model."""
+    if message.role != "user" or not any(isinstance(part, DataPart) for part in message.parts):
+        return message
+    return replace(message, parts=tuple(_for_code(part) for part in message.parts))
+
+
+def _for_code(part: MessagePart) -> MessagePart:
+    if not isinstance(part, DataPart) or part.to == "container":
+        return part
+    is_unknown = part.mime_type == "application/octet-stream"
+    mime_type = media_types.sniff(part.bytes, part.name) if is_unknown else part.mime_type
+    return DataPart(part.bytes, mime_type, part.name, to="container") if is_for_code(mime_type) else part
 
 
 def load_files(files: Sequence[str | DataPart]) -> tuple[DataPart, ...]:

@@ -207,21 +207,46 @@ def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
 def _call(f: MessageFold, part: ToolCall) -> None:
     if part.provider_executed:
         f.state.given += tuple(urls_of(part.input))
-    else:
+    elif not f.state.is_between:  # Else a program has made it.
         f.state.calls.append(part.id)
         f.state.entries["call " + part.id] = ToolCallPart(part.id, part.name, part.input, part.input_text)
 
 
 def _result(f: MessageFold, part: ToolResult) -> None:
-    if not part.provider_executed and not part.preliminary:
-        marks = jsontext.as_object((part.provider_metadata or {}).get("sidestream"))
+    marks = (
+        _NO_MARKS if part.provider_metadata is None else jsontext.as_object(part.provider_metadata.get("sidestream"))
+    )
+    if not part.provider_executed and not part.preliminary and "caller" not in marks:
         is_acknowledged = marks.get(ACKNOWLEDGED) is True
         passages = _passages(marks.get(PASSAGES))
         f.state.results.append(
-            ToolResultPart(part.id, part.name, part.result, part.is_error, is_acknowledged, passages)
+            ToolResultPart(
+                part.id,
+                part.name,
+                _shown(part, marks) if part.tool == "mcp" else part.result,
+                part.is_error,
+                is_acknowledged,
+                passages,
+            )
         )
     if part.provider_executed or not part.preliminary:
         _bring(f, part)
+
+
+_NO_MARKS: jsontext.JsonObject = {}
+_MCP_CALL = frozenset({"server_label", "output", "error"})
+
+
+def _shown(part: ToolResult, marks: jsontext.JsonObject) -> jsontext.Json:
+    """Return what the model gets of an MCP server's result: the output alone, if it has the form of a hosted call's."""
+    result = jsontext.as_object(part.result)
+    if (
+        "output" not in result
+        or not result.keys() <= _MCP_CALL
+        or result.get("server_label") != marks.get("server_label")
+    ):
+        return part.result
+    return result["output"] if result.get("error") is None else result["error"]
 
 
 def _passages(numbers: object) -> Numbers | None:

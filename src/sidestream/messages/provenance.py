@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sidestream.jsontext import Json, JsonObject, as_object, is_array, is_object
 from sidestream.limits import MAX_FOUND_URLS, MAX_SOURCES
 from sidestream.messages.message import ChatMessage, LinkPart, MessagePart, TextPart
-from sidestream.stream.parts import Source, StreamPart, ToolEvent, ToolResult
+from sidestream.stream.parts import Source, StreamPart, ToolEvent, ToolResult, program_of
 from sidestream.text.urls import plain_url, urls_in, urls_of
 
 KEY = "_provenance"
@@ -141,7 +141,9 @@ def brought_by(part: StreamPart, *, is_between: bool, given: Iterable[str] = ())
             marks = _marks(part)
             source = source_of_result(part)
             urls = tuple(url for url in marks.get("urls") or () if isinstance(url, str))
-            return Provenance((source,) if source else (), urls, (part.id,) if marks.get("page") is True else ())
+            # The message has no page that only a program has read.
+            is_page = marks.get("page") is True and program_of(part) is None
+            return Provenance((source,) if source else (), urls, (part.id,) if is_page else ())
         case Source() if part.url is not None:
             # A citation that this program made names what a local tool read, which counts with the tool's result.
             is_providers = not is_between and "sidestream" not in (part.provider_metadata or {})

@@ -27,6 +27,8 @@ class StageRow(Struct, frozen=True, kw_only=True):
     """Prefix of the events that stream its code, and field that holds all of it."""
     is_request: bool = False
     """Whether its item is complete once the model has written it, and does not include the result."""
+    has_status: bool = True
+    """Whether its item has a status."""
     output: tuple[str, ItemFields] | None = None
     """Type and fields of a second item that holds the result, if the hosted tool has one."""
 
@@ -73,8 +75,12 @@ def _program_output(given: JsonObject, result: JsonObject) -> JsonObject:
     return {"result": result.get("result")}
 
 
+def _found_tools(given: JsonObject, result: JsonObject) -> JsonObject:
+    return {"tools": result.get("tools"), "execution": "client"}
+
+
 def _output(given: JsonObject, result: JsonObject) -> JsonObject:
-    return {name: value for name, value in result.items() if name in ("output", "tools")}
+    return {name: value for name, value in result.items() if name == "output"}
 
 
 ROWS: dict[str, StageRow] = {
@@ -101,10 +107,14 @@ ROWS: dict[str, StageRow] = {
         item="apply_patch_call", fields=_patch, code=("apply_patch_call_operation_diff", "diff"), is_request=True
     ),
     "programmatic_tool_calling": StageRow(
-        item="program", fields=_program, is_request=True, output=("program_output", _program_output)
+        item="program",
+        fields=_program,
+        is_request=True,
+        has_status=False,
+        output=("program_output", _program_output),
     ),
     "tool_search": StageRow(
-        item="tool_search_call", fields=_tools, is_request=True, output=("tool_search_output", _output)
+        item="tool_search_call", fields=_tools, is_request=True, output=("tool_search_output", _found_tools)
     ),
 }
 """Key of a tool → its events. A tool without a row has none, since no provider reports its calls."""
@@ -140,7 +150,7 @@ class ResponsesStages:
 
     def begun(self) -> list[StageEvent]:
         """Return the added item, in progress."""
-        item = {"id": self._id, "type": self._row.item, "status": "in_progress", **self._row.opening}
+        item = {**self._own("in_progress"), **self._row.opening}
         stages = [] if self._row.working is None else [self._stage("in_progress")]
         return [self._item("started", "added", item), *stages]
 
@@ -211,7 +221,13 @@ class ResponsesStages:
     def _done(self, call: ToolCall, result: JsonObject, status: str, **more: Json) -> StageEvent:
         fields = self._row.fields(as_object(call.input), result)
         ends: Stage = "running" if self._row.is_request else "failed" if status == "failed" else "completed"
-        return self._item(ends, "done", {"id": self._id, "type": self._row.item, "status": status, **fields, **more})
+        return self._item(ends, "done", {**self._own(status), **fields, **more})
+
+    def _own(self, status: str) -> JsonObject:
+        """Return the fields that all items of the call's kind have."""
+        row = self._row
+        call: JsonObject = {"call_id": self._id} if row.is_request else {}
+        return {"id": self._id, "type": row.item, **call, **({"status": status} if row.has_status else {})}
 
     def _output_added(self) -> list[StageEvent]:
         """Return the added output item, once."""

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from msgspec.structs import replace
-
 from sidestream.jsontext import Json, JsonObject
 from sidestream.results.passages import CitablePassage, finding
-from sidestream.stream.parts import Source, StreamPart, TextDelta, TextEnd, TextStart
+from sidestream.results.text_blocks import read_blocks
+from sidestream.stream.parts import Source, StreamPart, TextDelta
 
 _MARKER = re.compile(r'\[cite:\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)(?:\s*"([^"]{0,500})")?\s*\]')
 _BEGINNING = "[cite:"
@@ -24,28 +23,7 @@ class CitationMarks:
 
     def read(self, parts: Iterable[StreamPart]) -> list[StreamPart]:
         """Return the parts with the markers removed and a source added for each."""
-        out: list[StreamPart] = []
-        for part in parts:
-            match part:
-                case TextStart():
-                    self._blocks[part.id] = _Block(part.id, self._passages)
-                    out.append(part)
-                case TextDelta() if part.id in self._blocks:
-                    out += self._blocks[part.id].feed(part.delta)
-                case TextEnd() if part.id in self._blocks:
-                    block = self._blocks.pop(part.id)
-                    out += block.end()
-                    final = part.text
-                    if final is not None:
-                        # The final text has the same markers, so its sources replace those with the same ids.
-                        block = _Block(part.id, self._passages)
-                        read = [*block.feed(final), *block.end()]
-                        out += [found for found in read if isinstance(found, Source)]
-                        final = "".join(found.delta for found in read if isinstance(found, TextDelta))
-                    out.append(replace(part, text=final, annotations=(*part.annotations, *block.annotations)))
-                case _:
-                    out.append(part)
-        return out
+        return read_blocks(parts, self._blocks, lambda text_id: _Block(text_id, self._passages))
 
 
 class _Block:
@@ -63,10 +41,10 @@ class _Block:
         """Last cited span."""
         self._count = 0
 
-    def feed(self, delta: str) -> list[StreamPart]:
+    def feed(self, part: TextDelta) -> list[StreamPart]:
         """Return the text without markers, and the sources."""
         out: list[StreamPart] = []
-        text, self._held = self._held + delta, ""
+        text, self._held = self._held + part.delta, ""
         while text:
             at = text.find("[")
             plain = text if at < 0 else text[:at]

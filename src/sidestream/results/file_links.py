@@ -5,14 +5,13 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from sidestream.jsontext import Json
+from sidestream.messages.container_files import FOLDER
 from sidestream.messages.message import ChatMessage, DataPart
-from sidestream.stream.parts import Source, StreamPart, TextDelta, TextEnd, TextStart
+from sidestream.results.text_blocks import read_blocks
+from sidestream.stream.parts import Source, StreamPart, TextDelta
 
-FOLDER = "/mnt/data"
-"""Working folder of local containers."""
 SCHEME = "sandbox:"
 _LINK = re.compile(r"sandbox:(/[^\s)\]>\"'`]{1,500})(?=[\s)\]>\"'`])")
 _MAX_LINK_CHARS = len(SCHEME) + 502
@@ -47,25 +46,7 @@ class FileLinks:
 
     def read(self, parts: Iterable[StreamPart]) -> list[StreamPart]:
         """Return the parts with a source added for each link to a file."""
-        out: list[StreamPart] = []
-        for part in parts:
-            match part:
-                case TextStart():
-                    self._blocks[part.id] = _Block(part.id, self._files)
-                    out.append(part)
-                case TextDelta() if part.id in self._blocks:
-                    out += [part, *self._blocks[part.id].feed(part.delta)]
-                case TextEnd() if part.id in self._blocks:
-                    block = self._blocks.pop(part.id)
-                    found = block.feed("\n")
-                    if part.text is not None:
-                        # The final text has the same links, so its sources replace those with the same ids.
-                        block = _Block(part.id, self._files)
-                        found = block.feed(part.text + "\n")
-                    out += [*found, replace(part, annotations=(*part.annotations, *block.annotations))]
-                case _:
-                    out.append(part)
-        return out
+        return read_blocks(parts, self._blocks, lambda text_id: _Block(text_id, self._files))
 
 
 class _Block:
@@ -80,8 +61,15 @@ class _Block:
         self._offset = 0
         """Position of the tail in the text."""
 
-    def feed(self, delta: str) -> list[StreamPart]:
-        """Return the sources for the links that the text completes."""
+    def feed(self, part: TextDelta) -> list[StreamPart]:
+        """Return the delta, and the sources for the links that it completes."""
+        return [part, *self._found(part.delta)]
+
+    def end(self) -> list[StreamPart]:
+        """Return the source for a link at the end of the text."""
+        return self._found("\n")
+
+    def _found(self, delta: str) -> list[StreamPart]:
         text = self._tail + delta
         found: list[StreamPart] = []
         end = 0

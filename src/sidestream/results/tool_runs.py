@@ -256,7 +256,7 @@ class ToolRunFold:
         return self._over(self._ending)
 
     def begin_input(self, part: ToolInputStart) -> tuple[ToolRun, ...]:
-        run = self._new(part.id, part.name, part.name, part.provider_executed)
+        run = self._new(part.id, part.name, part.tool or part.name, part.provider_executed)
         return *self.begin_block(part), *self._changed(run, "started")
 
     def end_input(self, part: ToolInputEnd) -> tuple[ToolRun, ...]:
@@ -523,9 +523,9 @@ class ToolFolds:
 
 
 def _nested(event: ToolEvent) -> ToolCall | ToolResult | None:
-    """Return the call or result of a program's call, or None for an event of another kind."""
+    """Return the call or result of a program's call, which older logs have in an event, or None for other events."""
     metadata = jsontext.as_object(event.event).get("provider_metadata")
-    if tool_facts.origin_in(metadata).caller is None:
+    if event.call_id is None or tool_facts.origin_in(metadata).caller != event.call_id:
         return None
     part = forwarded_part(event)
     return part if isinstance(part, ToolCall | ToolResult) else None

@@ -13,7 +13,7 @@ from sidestream.tools.stages import CallStages, Listing, StageEvent
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.fallback import is_output
-from sidestream.turn.rounds import function_of
+from sidestream.turn.rounds import function_of, of_server
 
 
 class Staging:
@@ -62,14 +62,14 @@ class Staging:
             match part:
                 case ToolInputStart() if not part.provider_executed:
                     stages = self._begin(part.id, tools.get(part.name))
-                    out += [*stages[:1], part, *stages[1:]]
+                    out += [*stages[:1], of_server(part, tools), *stages[1:]]
                     continue
                 case ToolEvent():
                     self._own[part.call_id] = None
                 case ToolInputDelta() if part.id in self._calls:
                     out += self._events(part.id, self._calls[part.id][1].delta(part.delta))
                 case ToolCall() if not part.provider_executed:
-                    out += self._called(part, tools.get(function_of(part)))
+                    out += self.called(part, tools.get(function_of(part)))
                 case _:
                     pass
             out.append(part)
@@ -113,7 +113,8 @@ class Staging:
         self._count += stages.places
         return self._events(call_id, stages.begun())
 
-    def _called(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:
+    def called(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:
+        """Return the events of a call that has been made, which come before it."""
         begun = [] if call.id in self._calls else self._begin(call.id, tool)
         known = self._calls.get(call.id)
         return [] if known is None else [*begun, *self._events(call.id, known[1].called(call))]

@@ -51,14 +51,18 @@ class NestedCalls:
         settings: RunSettings,
         call: ToolCall,
         nested: Nested,
-        forward: Callable[[StreamPart], None],
+        report: Callable[[list[StreamPart]], None],
+        staging: Staging,
         key: str,
     ) -> None:
         self._turn = turn
         self._settings = settings
         self._call = call
         self._nested = nested
-        self._forward = forward
+        self._report = report
+        self._staging = staging
+        self._answers = dict(turn.state.programs.get(call.id, {}))
+        """Results of earlier attempts at the program."""
         self._key = key
         """Idempotency key of the program's own call, which is the prefix of its calls' keys."""
 
@@ -93,17 +97,39 @@ class NestedCalls:
         if not is_approved:
             return ToolOutcome(denial(name), is_error=True)
         made = self._made(call_id, name, tool, arguments)
-        self._forward(made)
-        if question is not None and verdict == "granted":
-            self._forward(granted(question, call_id))
-        outcome = await tool.run(arguments, self._context(call_id, name), limits)
-        if outcome.suspended is not None:
-            outcome = ToolOutcome.failure("Unsupported", f"{name} must wait for a person, and a program cannot.")
-        self.seen(name)
+        is_granted = question is not None and verdict == "granted"
+        self._report([*self._staging.called(made, tool), made])
+        self._report([granted(question, call_id)] if question is not None and is_granted else [])
+        await self._commit()
+        self._report(self._staging.running(made, tool))
+        outcome = await self._observed(made, tool)
+        self._seen(name)
         self._nested.sources += () if outcome.source is None else (outcome.source,)
+        ended = self._staging.ended(made, outcome.result, is_error=outcome.is_error)
         result = tool_result(made, outcome.result, is_error=outcome.is_error, facts=tool, source=outcome.source)
-        self._forward(replace(result, provider_metadata=self._called_by(result.provider_metadata)))
+        self._report([*ended, replace(result, provider_metadata=self._called_by(result.provider_metadata))])
         return outcome
+
+    async def _commit(self) -> None:
+        """Have the log store what the program has made of its calls so far, so that a later attempt repeats none."""
+        recorder = self._settings.hooks.recorder
+        notice = None if recorder is None else await recorder.commit()
+        self._report([] if notice is None else [notice])
+
+    async def _observed(self, call: ToolCall, tool: Tool) -> ToolOutcome:
+        listener = self._settings.hooks.listener
+        if listener is None:
+            return await self._outcome(call, tool)
+        with listener.tool(call, tool) as ended:
+            outcome = await self._outcome(call, tool)
+            ended(outcome)
+            return outcome
+
+    async def _outcome(self, call: ToolCall, tool: Tool) -> ToolOutcome:
+        outcome = await tool.run(call.input, self._context(call), self._settings.limits)
+        if outcome.suspended is None:
+            return outcome
+        return ToolOutcome.failure("Unsupported", f"{call.name} must wait for a person, and a program cannot.")
 
     def _made(self, call_id: str, name: str, tool: Tool, arguments: Json) -> ToolCall:
         call = of_server(ToolCall(call_id, name, tool.key or name, False, arguments), {name: tool})
@@ -115,8 +141,16 @@ class NestedCalls:
         marks = as_object((metadata or {}).get("sidestream"))
         return {"sidestream": {**marks, "caller": {"type": "program", "caller_id": self._call.id}}}
 
-    def seen(self, name: str) -> None:
-        """Record that a program has the result of this tool, perhaps from an earlier attempt."""
+    def answer(self, call_id: str, name: str) -> ToolOutcome | None:
+        """Return the outcome of a call that an earlier attempt at the program made, or None."""
+        known = self._answers.get(call_id)
+        if known is None:
+            return None
+        self._seen(name)
+        return ToolOutcome(known.result, is_error=known.is_error)
+
+    def _seen(self, name: str) -> None:
+        """Record that a program has the result of this tool."""
         tool = self._settings.toolbox.tools.get(name)
         if tool is not None and tool.is_open_world:
             self._nested.sources += (f"{tool.server_label or 'the tool'} {name}",)
@@ -139,16 +173,17 @@ class NestedCalls:
         )
         return replace(question, grant=covering(question, self._turn.state.grants))
 
-    def _context(self, call_id: str, name: str) -> ToolContext:
+    def _context(self, call: ToolCall) -> ToolContext:
         settings = self._settings
         return ToolContext(
-            call_id=call_id,
-            name=name,
-            forward=self._forward,
+            call_id=call.id,
+            name=call.name,
+            progress=lambda value: self._report([progress(call, value)]),
+            forward=lambda part: self._report([forwarded(call, part)]),
             deps=settings.deps,
             run_id=self._turn.state.run_id,
-            idempotency_key=f"{self._key}{call_id.removeprefix(self._call.id)}",
-            emit=self._forward,
+            idempotency_key=f"{self._key}{call.id.removeprefix(self._call.id)}",
+            emit=Emitter(call, lambda part: self._report([part]), self._staging),
             history=tuple(self._turn.state.messages),
             conversation=settings.conversation,
             store=settings.hooks.store,
@@ -200,6 +235,19 @@ class Emitter:
     def _new_id(self, kind: str) -> str:
         self._count += 1
         return f"{self._call.id}:{kind}-{self._count}"
+
+
+def progress(call: ToolCall, value: Json) -> StreamPart:
+    """Return the event with which a call reports its progress."""
+    return ToolEvent(call.tool, "delta", value, call_id=call.id, provider_stage="progress")
+
+
+def forwarded(call: ToolCall, part: StreamPart) -> StreamPart:
+    """Return a subagent's part as an event of its tool's call, or a file as a file of it."""
+    if isinstance(part, File):
+        return replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)
+    event = jsontext.loads(part.to_json())
+    return ToolEvent(call.tool, "delta", event, call_id=call.id, provider_stage=part.type)
 
 
 class ToolRound:
@@ -267,9 +315,8 @@ class ToolRound:
             self._emit(self._turn.tool_done(call.id, result, output.is_error))
             return
 
-        def progress(value: Json) -> None:
-            event = ToolEvent(call.tool, "delta", value, call_id=call.id, provider_stage="progress")
-            self._emit(self._turn.tool_reported([event]))
+        def report(parts: list[StreamPart]) -> None:
+            self._emit(self._turn.tool_reported(parts))
 
         async def checkpoint(state: str) -> None:
             await self._checkpoint(call, Suspended(state))
@@ -280,8 +327,8 @@ class ToolRound:
         context = ToolContext(
             call_id=call.id,
             name=call.name,
-            progress=progress,
-            forward=lambda part: self._forward(call, part),
+            progress=lambda value: report([progress(call, value)]),
+            forward=lambda part: report([forwarded(call, part)]),
             suspended=self._turn.state.suspended.get(call.id),
             deps=settings.deps,
             run_id=self._turn.state.run_id,
@@ -289,13 +336,13 @@ class ToolRound:
             attempt=1 if attempt is None else attempt.number,
             checkpoint=checkpoint,
             is_left=lambda: self._is_left,
-            emit=Emitter(call, lambda part: self._emit(self._turn.tool_reported([part])), self._staging),
+            emit=Emitter(call, lambda part: report([part]), self._staging),
             history=tuple(self._turn.state.messages),
             deferred=lambda: settings.toolbox.deferred,
             conversation=settings.conversation,
             store=settings.hooks.store,
             sources=self._turn.state.sources,
-            tools=NestedCalls(self._turn, settings, call, self._nested, lambda part: self._forward(call, part), key),
+            tools=NestedCalls(self._turn, settings, call, self._nested, report, self._staging, key),
         )
         async with gate:
             # Look it up now: the tool that ran decides about the result, whatever the toolset offers later.
@@ -365,15 +412,6 @@ class ToolRound:
         # A tool whose input is plain text takes it as its argument `input`.
         arguments = {"input": call.input} if isinstance(call.input, str) else call.input
         return await tool.run(arguments, context, settings.limits)
-
-    def _forward(self, call: ToolCall, part: StreamPart) -> None:
-        """Emit a subagent's part as an event under its tool's name, or a file as a file."""
-        if isinstance(part, File):
-            forwarded: StreamPart = replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)
-        else:
-            event = jsontext.loads(part.to_json())
-            forwarded = ToolEvent(call.tool, "delta", event, call_id=call.id, provider_stage=part.type)
-        self._emit(self._turn.tool_reported([forwarded]))
 
     def _emit(self, parts: list[StreamPart]) -> None:
         if parts:

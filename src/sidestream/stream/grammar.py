@@ -2,7 +2,7 @@
 
 A stream is `stream-start`, then steps with the parts of client tools between them, then `finish`. Inside a step,
 blocks of text, reasoning and tool input open, grow and close. A result follows its call, and all blocks are closed at
-the end of the step.
+the end of the step. A call between two steps is one that a program makes, while the program's own call runs.
 """
 
 from collections.abc import Iterable
@@ -21,6 +21,7 @@ from sidestream.stream.parts import (
     ToolApprovalRequest,
     ToolCall,
     ToolResult,
+    program_of,
 )
 
 State = Literal["begin", "between", "step", "end"]
@@ -47,7 +48,17 @@ _IN_STEP = [
     "steer",
     "error",
 ]
-_BETWEEN = ["tool-event", "tool-result", "tool-approval-request", "source", "file", "custom", "steer", "error"]
+_BETWEEN = [
+    "tool-call",
+    "tool-event",
+    "tool-result",
+    "tool-approval-request",
+    "source",
+    "file",
+    "custom",
+    "steer",
+    "error",
+]
 
 TRANSITIONS: dict[State, dict[str, State]] = {
     "begin": {"stream-start": "between"},
@@ -175,6 +186,11 @@ class Checker:
             raise GrammarError(f"duplicate tool-call {part.id} in one step")
         if (part.input is None) == (part.input_error is None):
             raise GrammarError(f"tool-call {part.id} must have either input or input_error")
+        program = program_of(part)
+        if (program is None) != (self._state == "step"):
+            raise GrammarError(f"tool-call {part.id} must be in a step, or between two if a program makes it")
+        if program is not None and (program not in self._called or program in self._answered):
+            raise GrammarError(f"tool-call {part.id} of program {program}, which is not running")
         self._step_called.add(part.id)
         self._called.add(part.id)
         self._answered.discard(part.id)

@@ -186,6 +186,8 @@ class ToolInputStart(_Part, frozen=True, tag="tool-input-start"):
     id: str
     name: str
     provider_executed: bool
+    tool: str | None = None
+    """Tool of the call that the client executes, as in `tool-call`. None means `name`, or that it is not known yet."""
 
 
 class ToolInputDelta(_Part, frozen=True, tag="tool-input-delta"):
@@ -481,6 +483,17 @@ def part_from_json(text: str | bytes) -> StreamPart:
         raise
     except msgspec.DecodeError:
         return msgspec.convert(jsontext.loads(text), StreamPart)
+
+
+def program_of(part: ToolCall | ToolResult) -> str | None:
+    """Return the id of the local call whose program made this call, or None if the model made it.
+
+    Such a call runs between two steps, and its result goes to the program. A hosted program's call is like the model's.
+    """
+    if part.provider_metadata is None:
+        return None
+    marks = jsontext.as_object(part.provider_metadata.get("sidestream"))
+    return jsontext.text_in(jsontext.as_object(marks.get("caller")), "caller_id")
 
 
 THOUGHT_IMAGE = ".thought-image"

@@ -47,8 +47,8 @@ class CallsTools(Protocol):
         """
         ...
 
-    def seen(self, name: str) -> None:
-        """Record that a result of this tool, from an earlier attempt, has been used."""
+    def answer(self, call_id: str, name: str) -> "ToolOutcome | None":
+        """Return the outcome that the call had in an earlier attempt, or None if it had none."""
         ...
 
 
@@ -58,8 +58,8 @@ class _NoTools:
     async def call(self, call_id: str, name: str, arguments: Json, *, is_approved: bool | None = None) -> "ToolOutcome":
         raise LookupError(name)
 
-    def seen(self, name: str) -> None:
-        pass
+    def answer(self, call_id: str, name: str) -> "ToolOutcome | None":
+        return None
 
 
 _NO_TOOLS = _NoTools()

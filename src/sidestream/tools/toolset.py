@@ -57,7 +57,7 @@ class ToolBox:
         self.sets = tuple(sets)
         self.tools = own
         self.is_staged = False
-        """Whether some tools emit the lifecycle events of a hosted tool."""
+        """Whether the calls of some tools look like hosted ones, with a portable name or lifecycle events."""
         self.has_passages = False
         """Whether results of some tools hold passages to cite."""
         self.listings: list[tuple[str, Listing]] = []
@@ -109,7 +109,7 @@ class ToolBox:
                 name = self._name(toolset.label, tool.name, found, is_shared=counts[tool.name] > 1)
                 found[name] = tool if tool.name == name else replace(tool, name=name)
         self.tools, self.is_known = found, True
-        self.is_staged = any(tool.stages is not None for tool in found.values())
+        self.is_staged = any(tool.stages is not None or tool.server_label is not None for tool in found.values())
         self.has_passages = any(tool.has_passages for tool in found.values())
         self._note_listings()
         new = [text for toolset in self.sets for text in toolset.warnings if text not in self._warned]

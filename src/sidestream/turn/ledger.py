@@ -41,6 +41,7 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
     Usage,
+    program_of,
 )
 from sidestream.tools.approvals import (
     Decision,
@@ -61,6 +62,7 @@ from sidestream.turn.state import (
     Check,
     Judge,
     OpenCall,
+    ProgramAnswer,
     Send,
     TurnState,
     background_in,
@@ -390,7 +392,7 @@ def _approval_id(state: TurnState, call: ToolCall) -> str:
 def _call(state: TurnState, part: ToolCall) -> None:
     if part.provider_executed:
         state.hosted[part.id] = OpenCall(part, state.step)
-    else:
+    elif state.is_in_step:  # Else a program has made it.
         state.calls += (part,)
 
 
@@ -405,6 +407,10 @@ def _result(state: TurnState, part: ToolResult) -> None:
     if not part.provider_executed:
         if part.preliminary:
             return
+        if part.provider_metadata is not None and (program := program_of(part)) is not None:
+            state.programs.setdefault(program, {})[part.id] = ProgramAnswer(part.result, part.is_error)
+            return
+        state.programs.pop(part.id, None)
         state.calls = tuple(call for call in state.calls if call.id != part.id)
         state.waiting = tuple(entry for entry in state.waiting if entry.call_id != part.id)
         state.suspended.pop(part.id, None)
@@ -514,7 +520,7 @@ def _step_start(state: TurnState, part: StepStart) -> None:
     state.calls, state.requests, state.ending = (), (), None
     state.digests = _NONE
     state.started = state.approved = frozenset()
-    state.pins, state.outputs, state.attempts = {}, {}, {}
+    state.pins, state.outputs, state.attempts, state.programs = {}, {}, {}, {}
 
 
 _BOOKKEEPING: dict[type, Callable[[TurnState, Any], None]] = {

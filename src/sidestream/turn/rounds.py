@@ -23,6 +23,7 @@ from sidestream.stream.parts import (
     StreamPart,
     ToolApprovalRequest,
     ToolCall,
+    ToolInputStart,
     ToolResult,
 )
 from sidestream.tools.approvals import PendingApproval, Question, digest_of
@@ -64,6 +65,8 @@ def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:
 
     Other parts are returned unchanged.
     """
+    if isinstance(part, ToolInputStart):
+        return _input_of_server(part, tools)
     if not isinstance(part, ToolCall) or part.provider_executed or part.action is not None or part.name not in tools:
         return part
     facts = tools[part.name]
@@ -75,6 +78,12 @@ def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:
         marks["server_tool"] = facts.server_tool
     metadata = {**(part.provider_metadata or {}), "sidestream": marks}
     return replace(part, tool="mcp", provider_metadata=metadata)
+
+
+def _input_of_server(part: ToolInputStart, tools: Mapping[str, ToolFacts]) -> StreamPart:
+    facts = None if part.provider_executed else tools.get(part.name)
+    tool = None if facts is None else facts.key if facts.server_label is None else "mcp"
+    return part if tool in (None, part.name) else replace(part, tool=tool)
 
 
 def function_of(call: ToolCall) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import as_object
+from sidestream.jsontext import Json, as_object
 from sidestream.messages.fold import FoldState
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import FileRef
@@ -99,6 +99,13 @@ class OpenCall(Struct, frozen=True, omit_defaults=True, gc=False):
     """Step in which its result came, while that step has not ended."""
 
 
+class ProgramAnswer(Struct, frozen=True, gc=False):
+    """The result of a call that a program made."""
+
+    result: Json
+    is_error: bool
+
+
 class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     """The state of a turn."""
 
@@ -135,6 +142,9 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     """Calls of the current round whose tools have started."""
     attempts: dict[str, Attempt] = {}
     """Attempts at calls of the current round, including those before the run was resumed, by call id."""
+    programs: dict[str, dict[str, ProgramAnswer]] = {}
+    """Results of the calls that running programs have made, by the program's call id and the id of the call. A program
+    that runs again gets them instead of repeating its calls."""
     interrupted_rounds: int = 0
     """Number of times that the run was interrupted while tools ran that may have taken effect."""
     tool_calls_made: int = 0

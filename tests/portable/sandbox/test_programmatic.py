@@ -1,11 +1,28 @@
 """Programs of a model that call the agent's tools, in a container."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Limits, ProgrammaticToolCalling, RunState, Tool, ToolEvent, ToolRun
+from sidestream import (
+    Agent,
+    Chat,
+    ChatResult,
+    Limits,
+    ProgrammaticToolCalling,
+    RunState,
+    Tool,
+    ToolCall,
+    ToolCallPart,
+    ToolResult,
+    ToolResultPart,
+    ToolRun,
+    open_store,
+)
+from sidestream.stream.parts import program_of
 from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, check_stream
 from support.sandboxes import needs
 
@@ -34,6 +51,11 @@ class Tools:
         return f"sent to {to}"
 
 
+def printed(result: ChatResult[Any]) -> str:
+    """What the last program of a run printed."""
+    return [part.result["result"] for part in result.tool_results if part.tool == NAME][-1]
+
+
 def agent_of(fake: FakeProvider, *tools: Any, sandbox: str = "bubblewrap", **settings: Any) -> Agent:
     return Agent(
         "openai", base_url=fake.base_url, api_key="k", tools=tools,
@@ -54,14 +76,22 @@ async def test_code_in_container_calls_agent_tools(sandbox: str) -> None:
     check_stream(parts)
     assert names == ["double", NAME]
     assert tools.calls == [0, 1, 2]
-    (result,) = [part.result for part in parts if part.type == "tool-result"]
+    (result,) = [part.result for part in parts if isinstance(part, ToolResult) and part.tool == NAME]
     assert result == {"status": "completed", "result": "6\n"}
-    inner = [
-        part.event["type"]
-        for part in parts
-        if isinstance(part, ToolEvent) and part.provider_stage in ("tool-call", "tool-result")
-    ]
-    assert inner == ["tool-call", "tool-result"] * 3
+    inner = [part for part in parts if isinstance(part, ToolCall | ToolResult) and part.tool == "double"]
+    assert [part.type for part in inner] == ["tool-call", "tool-result"] * 3
+    assert {program_of(part) for part in inner} == {next(part.id for part in parts if isinstance(part, ToolCall))}
+
+
+async def test_model_sees_only_output_of_program() -> None:
+    needs("bubblewrap")
+    async with FakeProvider(scripts(PROGRAM)) as fake, agent_of(fake, Tools().double) as agent:
+        result = await agent.send("go")
+    sent = fake.requests[1].json["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool"]
+    assert [call["function"]["name"] for call in sent[1]["tool_calls"]] == [NAME]
+    kept = [part for message in result.messages for part in message.parts]
+    assert [part.name for part in kept if isinstance(part, ToolCallPart | ToolResultPart)] == [NAME, NAME]
 
 
 async def test_gathered_calls_run_concurrently() -> None:
@@ -70,7 +100,7 @@ async def test_gathered_calls_run_concurrently() -> None:
     code = "import asyncio\nprint(await asyncio.gather(*(double(number=n) for n in range(4))))"
     async with FakeProvider(scripts(code)) as fake, agent_of(fake, tools.double) as agent:
         result = await agent.send("go")
-    assert result.tool_results[0].result["result"] == "[0, 2, 4, 6]\n"
+    assert printed(result) == "[0, 2, 4, 6]\n"
 
 
 @requirement("R122")
@@ -88,9 +118,8 @@ async def test_call_awaiting_approval_does_not_repeat_other_calls() -> None:
         assert [approval.input for approval in second.approvals] == [{"to": "bob"}]
         last = await agent.resume(second.run_state, [approval.deny() for approval in second.approvals])
     assert tools.calls == [4, "ann"]
-    printed = last.tool_results[-1].result["result"]
-    assert printed.startswith("8 sent to ann\n")
-    assert "Denied" in printed
+    assert printed(last).startswith("8 sent to ann\n")
+    assert "Denied" in printed(last)
 
 
 async def test_limits_and_policies_hold_for_programs() -> None:
@@ -103,11 +132,11 @@ async def test_limits_and_policies_hold_for_programs() -> None:
     ):
         result = await agent.send("go")
     assert tools.calls == [0, 1]
-    assert "LimitError" in result.tool_results[0].result["result"]
+    assert "LimitError" in printed(result)
     code = "print(await missing(x=1))"
     async with FakeProvider(scripts(code)) as fake, agent_of(fake, tools.double) as agent:
         result = await agent.send("go")
-    assert "NameError" in result.tool_results[0].result["result"]
+    assert "NameError" in printed(result)
 
 
 @requirement("R122")
@@ -159,6 +188,41 @@ def seen_run(run: ToolRun) -> tuple[Any, ...]:
     """What a program reads of a call, but for the program's own result, which only a provider can describe."""
     result = run.result if run.tool == "double" else None
     return run.tool, run.name, run.input, run.status, [stage.stage for stage in run.stages], result
+
+
+@requirement("R122")
+async def test_resumed_program_repeats_no_answered_call(tmp_path: Path) -> None:
+    needs("bubblewrap")
+    tools = Tools()
+    held = asyncio.Event()
+
+    async def wait() -> str:
+        """Waits."""
+        tools.calls.append("wait")
+        await held.wait()
+        return "waited"
+
+    code = "n = await double(number=4)\nprint(n, await wait())"
+    store = open_store(tmp_path / "log.db")
+    async with FakeProvider(scripts(code)) as fake:
+        async with agent_of(fake, tools.double, wait) as agent:
+            chat = Chat(agent, store=store, id="c")
+            await chat.load()
+            async with chat.stream("go") as run:
+                async for part in run:
+                    if isinstance(part, ToolCall) and part.name == "wait":
+                        break
+        held.set()
+        async with agent_of(fake, tools.double, wait) as agent:
+            chat = Chat(agent, store=store, id="c")
+            await chat.load()
+            asked = await chat.resume()
+            assert [entry.tool for entry in asked.approvals] == [NAME]
+            result = await chat.resume([entry.approve() for entry in asked.approvals])
+    await store.aclose()
+    assert tools.calls[0] == 4
+    assert set(tools.calls[1:]) == {"wait"}
+    assert printed(result) == "8 waited\n"
 
 
 @requirement("R122")

@@ -1,6 +1,7 @@
 """`/api/chat` over a real server: the AI SDK's protocol, and what the page needs beside it."""
 
 import asyncio
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from protocols.ui_chunks import check
 from requirements import requirement
 from server.chat_client import chatting, data, paused, text_of, types, user
+from sidestream import CodeInterpreter
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.stores import message
 from support.streams import PNG
@@ -221,6 +223,30 @@ async def test_files_are_server_urls_and_survive_message_edit(tmp_path: Path):
         assert picture in str(fake.requests[-1].json)
         stolen = {"id": "c2", "message": {"id": "u1", "role": "user", "parts": [own]}}
         assert (await client.post(stolen, 404))["param"] == "parts[0].url"
+
+
+@requirement("R122", "R141")
+@pytest.mark.parametrize("kind", ["text/csv", "application/octet-stream"])
+async def test_attachment_for_code_is_not_sent_to_model(kind: str, tmp_path: Path):
+    table, picture = b64encode(b"year,price\n2026,7\n").decode(), "data:image/png;base64,iVBORw0KGgo="
+    parts = [
+        {"type": "file", "mediaType": kind, "filename": "prices.csv", "url": f"data:{kind};base64,{table}"},
+        {"type": "file", "mediaType": "image/png", "filename": "dot.png", "url": picture},
+        {"type": "text", "text": "Sum."},
+    ]
+    posted = {"id": "c1", "message": {"id": "u1", "role": "user", "parts": parts}}
+    tools = [CodeInterpreter(execution="here")]
+    async with (
+        FakeProvider(replies(ResponsesScript().text("7."))) as fake,
+        chatting(fake, tmp_path, server_side_tools=tools) as client,
+    ):
+        check(await client.post(posted))
+        own = (await client.chat())["messages"][0]["parts"][0]
+    sent = str(fake.requests[0].json)
+    assert "prices.csv" in sent
+    assert table not in sent
+    assert picture in sent
+    assert (own["filename"], own["mediaType"]) == ("prices.csv", "text/csv")
 
 
 @requirement("R141")

@@ -12,6 +12,7 @@ import click
 
 from sidestream.cli.stdio import stdin_bytes
 from sidestream.files import media_types
+from sidestream.messages.container_files import is_for_code
 from sidestream.messages.message import DataPart, LinkPart, MessagePart, TextPart
 
 NAME = "clipboard"
@@ -57,9 +58,6 @@ MAX_BYTES = 32_000_000
 """Maximum attachment size, in bytes. Providers reject larger requests, so fail before sending one."""
 
 _TEXT_TYPES = ("application/json", "application/xml", "application/javascript", "image/svg+xml")
-
-
-_READ_BY_MODELS = ("image/", "audio/", "video/", "application/pdf")
 
 
 def load_attachments(sources: Iterable[str], *, runs_code: bool = False) -> list[MessagePart]:
@@ -110,7 +108,7 @@ def _content(data: bytes, name: str | None, source: str, *, runs_code: bool = Fa
     if len(data) > MAX_BYTES:
         raise click.UsageError(f"{source} is too large: attachments are limited to {MAX_BYTES // 1_000_000} MB")
     mime_type = media_types.sniff(data, name)
-    if runs_code and not mime_type.startswith(_READ_BY_MODELS):
+    if runs_code and is_for_code(mime_type):
         return DataPart(data, mime_type, name, to="container")
     if mime_type.startswith("text/") or mime_type in _TEXT_TYPES:
         try:

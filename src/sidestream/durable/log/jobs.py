@@ -70,7 +70,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.system is not None:
             call["system"] = extended(agent.system, self.system)
         if self.tools is not None or self.allowed is not None:
-            call["server_side_tools"] = [tool for tool in self._hosted(agent) if self._allows(tool.key, tool)]
+            call["server_side_tools"] = self.hosted_tools(agent)
             if self.adds_tools and self.allowed is None and agent.options is not None:
                 call["options"] = agent.options  # Keep the tools that the agent's options switch on.
         if self.functions or self.allowed is not None:
@@ -83,6 +83,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.limits:
             call["limits"] = msgspec.structs.replace(agent.limits, **self.limits)
         return cast(CallSettings, call)
+
+    def hosted_tools(self, agent: Agent[Any]) -> list[ServerSideTool]:
+        """Return the server-side tools of the run."""
+        return [tool for tool in self._hosted(agent) if self._allows(tool.key, tool)]
 
     def _hosted(self, agent: Agent[Any]) -> list[ServerSideTool]:
         if self.tools is None:

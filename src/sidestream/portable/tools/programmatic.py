@@ -68,9 +68,10 @@ class _Programs:
 
 
 class Progress(Struct):
-    """The calls of a program so far, by key, kept while it waits for decisions."""
+    """What a program has besides its calls' results, which the run keeps, while it waits for decisions."""
 
     answers: dict[str, ToolAnswer] = {}
+    """Results of calls, by key. Only runs that were suspended by older versions have them here."""
     decisions: dict[str, bool] = {}
 
 
@@ -118,19 +119,20 @@ class _Attempt:
         self._counts[digest] = count = self._counts.get(digest, 0) + 1
         key = f"{digest[:24]}-{count}"
         if (known := self._progress.answers.get(key)) is not None:
-            self._context.tools.seen(name)
             return known
+        call_id = f"{self._context.call_id}/{key}"
+        if (earlier := self._context.tools.answer(call_id, name)) is not None:
+            return ToolAnswer(earlier.result, earlier.is_error)
         self._running += 1
         try:
             outcome = await self._context.tools.call(
-                f"{self._context.call_id}/{key}", name, arguments, is_approved=self._progress.decisions.get(key)
+                call_id, name, arguments, is_approved=self._progress.decisions.get(key)
             )
         finally:
             self._running -= 1
         if outcome.suspended is None:
-            answer = self._progress.answers[key] = ToolAnswer(outcome.result, outcome.is_error)
             self._stop_if_idle()
-            return answer
+            return ToolAnswer(outcome.result, outcome.is_error)
         self._waiting += outcome.suspended.approvals
         self._stop_if_idle()
         await asyncio.Event().wait()  # until the program is stopped

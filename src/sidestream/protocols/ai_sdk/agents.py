@@ -17,6 +17,7 @@ from sidestream.protocols.ai_sdk.content import UrlOf, data_part, filled
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.protocols.ai_sdk.tools import ToolChunks
 from sidestream.stream import parts
+from sidestream.tools import grants
 
 Chunk = JsonObject
 
@@ -33,6 +34,8 @@ class AgentChunks:
         self._name_of = name_of or tools.id_of
         self._runs: dict[str, _NestedRun] = {}
         """Nested runs, by call id."""
+        self._programs: dict[str, str] = {}
+        """Id of the program's call, by id of a call that the program made."""
 
     def event(self, part: parts.ToolEvent) -> list[Chunk] | None:
         """Return the chunks of a part that a tool forwards, or None for an event of the tool itself."""
@@ -42,20 +45,43 @@ class AgentChunks:
         event = jsontext.as_object(part.event)
         if event.get("type") != stage:
             return None
-        handler = _HANDLERS.get(stage)
-        if handler is None:
+        if stage not in _HANDLERS:
             return []
         try:
             nested: parts.StreamPart = convert(event, parts.StreamPart)
         except ValidationError:
             return None
-        run = self._runs.get(part.call_id)
+        return self._nested(part.call_id, nested)
+
+    def program(self, part: parts.StreamPart) -> list[Chunk] | None:
+        """Return the chunks of a part that belongs to a program's call, or None for other parts."""
+        match part:
+            case parts.ToolCall() if (program := parts.program_of(part)) is not None and self._tools.knows(program):
+                self._programs[part.id] = program
+                return self._nested(program, part)
+            case parts.ToolResult() if part.id in self._programs:
+                return self._nested(self._programs[part.id], part)
+            case parts.ToolEvent() if part.call_id in self._programs:
+                return self._nested(self._programs[part.call_id], part)
+            case parts.Custom(kind=grants.CALL_GRANTED):
+                call_id = str(jsontext.as_object(part.data).get("call_id"))
+                return self._nested(self._programs[call_id], part) if call_id in self._programs else None
+            case _:
+                return None
+
+    def owner_of(self, call_id: str) -> str:
+        """Return the call whose card shows this call: the program that made it, or the call itself."""
+        return self._programs.get(call_id, call_id)
+
+    def _nested(self, call_id: str, part: parts.StreamPart) -> list[Chunk]:
+        """Return the chunks of a part of the run behind a call."""
+        run = self._runs.get(call_id)
         if run is None:
-            run = self._runs[part.call_id] = _NestedRun(self._name_of(part.call_id), self._url_of)
+            run = self._runs[call_id] = _NestedRun(self._name_of(call_id), self._url_of)
         run.tools.at, run.tools.now, run.tools.seq = self._tools.at, self._tools.now, self._tools.seq
         known = run.facts
-        out = handler(run, nested)
-        return [*self._tools.agent(part.call_id, run.facts), *out] if run.facts != known else out
+        out = _HANDLERS[part.type](run, part)
+        return [*self._tools.agent(call_id, run.facts), *out] if run.facts != known else out
 
     def decided(self, approval_id: str, is_approved: bool, reason: str | None) -> list[Chunk]:
         """Return the chunks of a decision on a subagent's call."""
@@ -115,12 +141,15 @@ class _NestedRun:
         return self._shown(self.tools.states(part))
 
     def event(self, part: parts.ToolEvent) -> list[Chunk]:
-        forwarded = self._agents.event(part)
+        forwarded = self._agents.program(part)
+        if forwarded is None:
+            forwarded = self._agents.event(part)
         return self._shown(self.tools.event(part)) if forwarded is None else self._shown(forwarded)
 
     def custom(self, part: parts.Custom) -> list[Chunk]:
         if part.kind != APPROVAL_DECIDED:
-            return self._shown(self.tools.states(part))
+            nested = self._agents.program(part)
+            return self._shown(self.tools.states(part) if nested is None else nested)
         data = jsontext.as_object(part.data)
         is_automatic = data.get("is_automatic") is True
         approval_id, is_approved = str(data.get("approval_id")), data.get("is_approved") is True
@@ -188,10 +217,12 @@ class _NestedRun:
         return self._shown(self.tools.input_end(part))
 
     def call(self, part: parts.ToolCall) -> list[Chunk]:
-        return self._shown(self.tools.call(part))
+        nested = self._agents.program(part)
+        return self._shown(self.tools.call(part) if nested is None else nested)
 
     def result(self, part: parts.ToolResult) -> list[Chunk]:
-        return self._shown(self.tools.result(part))
+        nested = self._agents.program(part)
+        return self._shown(self.tools.result(part) if nested is None else nested)
 
     def request(self, part: parts.ToolApprovalRequest) -> list[Chunk]:
         return self._shown(self.tools.request(part, []))

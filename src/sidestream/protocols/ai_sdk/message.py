@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import convert
+from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.jsontext import Json, JsonObject
@@ -243,6 +244,8 @@ class UIMessageEncoder:
     # Files, steering, notices and other parts
 
     def on_file(self, part: parts.File) -> list[Chunk]:
+        if part.call_id is not None:
+            part = replace(part, call_id=self._agents.owner_of(part.call_id))
         call = self.tools.id_of(part.call_id) if part.call_id is not None else None
         details = filled(id=part.id, name=part.name, tool=part.tool, call=call)
         if part.url is not None and is_hit(part):
@@ -268,7 +271,8 @@ class UIMessageEncoder:
             is_approved = data.get("is_approved") is True
             return self._decided(approval, is_approved, data.get("reason"), is_automatic=is_automatic)
         if part.kind == CALL_GRANTED:
-            return self.tools.states(part)
+            nested = self._agents.program(part)
+            return self.tools.states(part) if nested is None else nested
         vendor, _, name = part.kind.partition(".")
         message = data.get("message")
         if vendor == "sidestream" and isinstance(message, str):
@@ -284,8 +288,18 @@ class UIMessageEncoder:
         nested = self._agents.decided(approval_id, is_approved, reason)
         return [*self.tools.decided(approval_id, is_approved, reason, is_automatic=is_automatic), *nested]
 
+    def on_call(self, part: parts.ToolCall) -> list[Chunk]:
+        nested = self._agents.program(part)
+        return self.tools.call(part) if nested is None else nested
+
+    def on_result(self, part: parts.ToolResult) -> list[Chunk]:
+        nested = self._agents.program(part)
+        return self.tools.result(part) if nested is None else nested
+
     def on_tool_event(self, part: parts.ToolEvent) -> list[Chunk]:
-        forwarded = self._agents.event(part)
+        forwarded = self._agents.program(part)
+        if forwarded is None:
+            forwarded = self._agents.event(part)
         return self.tools.event(part) if forwarded is None else forwarded
 
     def on_raw(self, part: parts.Raw) -> list[Chunk]:
@@ -321,9 +335,9 @@ _HANDLERS: dict[type, Callable[[UIMessageEncoder, Any], list[Chunk]]] = {
     parts.ToolInputStart: lambda encoder, part: encoder.tools.input_start(part),
     parts.ToolInputDelta: lambda encoder, part: encoder.tools.input_delta(part),
     parts.ToolInputEnd: lambda encoder, part: encoder.tools.input_end(part),
-    parts.ToolCall: lambda encoder, part: encoder.tools.call(part),
+    parts.ToolCall: UIMessageEncoder.on_call,
     parts.ToolEvent: UIMessageEncoder.on_tool_event,
-    parts.ToolResult: lambda encoder, part: encoder.tools.result(part),
+    parts.ToolResult: UIMessageEncoder.on_result,
     parts.ToolApprovalRequest: lambda encoder, part: encoder.tools.request(part, list(encoder.blocks.read)),
     parts.Source: lambda encoder, part: encoder.blocks.source(part),
     parts.File: UIMessageEncoder.on_file,

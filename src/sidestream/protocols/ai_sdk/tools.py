@@ -63,6 +63,10 @@ class ToolChunks:
         """Return the id of a call in the web UI."""
         return self._ids.get(call_id, call_id)
 
+    def knows(self, call_id: str) -> bool:
+        """Return whether the call is one of this message, or of this subagent."""
+        return call_id in self._names
+
     def states(self, part: parts.StreamPart) -> list[Chunk]:
         """Return the states of the calls that a part changes."""
         out: list[Chunk] = []

@@ -98,6 +98,8 @@ class ToolItems:
         if part.provider_executed:
             if not self._is_strict and part.id not in self._approvals:
                 self._begin_hosted(part)
+        elif parts.program_of(part) is not None:
+            self.started(part.id)
         elif self._is_client(part.name):
             self._end_function(part)
 
@@ -106,7 +108,7 @@ class ToolItems:
         call = self._calls.get(call_id)
         if call is None or self._is_strict or call_id in self._open or call_id in self._native_calls:
             return
-        if not call.provider_executed and not self._is_client(call.name):
+        if not call.provider_executed and not self._is_clients(call):
             self._begin_hosted(call)
 
     # Ends
@@ -117,7 +119,7 @@ class ToolItems:
         A code interpreter call stays open until `settle`, because its images arrive after the result.
         """
         call = self._calls.get(part.id)
-        if call is None or part.id in self._native_calls or (not part.provider_executed and self._is_client(call.name)):
+        if call is None or part.id in self._native_calls or (not part.provider_executed and self._is_clients(call)):
             return
         if part.preliminary or is_denial(part):
             return
@@ -304,6 +306,10 @@ class ToolItems:
 
     def _is_client(self, name: str) -> bool:
         return self._functions is None or name in self._functions
+
+    def _is_clients(self, call: parts.ToolCall) -> bool:
+        """Return whether the client runs the call. It never runs those of a program that the server runs."""
+        return parts.program_of(call) is None and self._is_client(call.name)
 
     def _open_function(self, call_id: str, name: str) -> OpenItem:
         if name in self._custom:

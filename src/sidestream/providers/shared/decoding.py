@@ -37,6 +37,8 @@ UNREADABLE = (msgspec.ValidationError, UnicodeError)
 MAX_COUNT = 2**63 - 1
 """Largest accepted count, so that sums stay within the numbers that JSON can hold."""
 
+CUSTOM_TOOL = "custom"
+"""Portable name of all tools whose input is a string. `provider_tool` has the name of each."""
 INCOMPLETE_INPUT = "the input is incomplete"
 
 

@@ -25,6 +25,7 @@ from sidestream.durable.log.run_control import RunControl, is_over
 from sidestream.errors import ConflictError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
+from sidestream.messages.container_files import for_code
 from sidestream.messages.message import ChatMessage
 from sidestream.run.prompts import Prompt, user_message
 from sidestream.server.errors import RequestError, not_found
@@ -41,6 +42,7 @@ from sidestream.store.protocol import ConversationInfo, Store
 from sidestream.store.records import ENDINGS, Body, Record, open_run
 from sidestream.tools.approvals import ApprovalError, Decision
 from sidestream.tools.grants import Grant
+from sidestream.tools.server_side import CodeInterpreter
 
 _log = get_logger(__name__)
 
@@ -121,12 +123,16 @@ class Runs:
         messages after the last turn and before the prompt. `call` holds settings that are not stored with the job.
         With `at`, in seconds since 1970, the message is recorded now and sent to the model at that time. `is_new`
         means that the conversation cannot exist yet, and `head` that its last record must have this sequence number.
+        If a tool runs code, attachments that models do not see or hear go to its container only.
 
         Raises ConflictError while another run is in progress or if `head` is outdated, RequestError(429) if the tenant
         has reached a quota, and the errors of `Chat.stream`.
         """
         self._check_storable(job, call, at)
         await self._admit(conversation)
+        if any(isinstance(tool, CodeInterpreter) for tool in call.get("server_side_tools") or job.hosted_tools(agent)):
+            prompt = for_code(user_message(prompt))
+            beginning, between = [*map(for_code, beginning)], [*map(for_code, between)]
         reserved = self._dispatcher.reserved(
             agent, conversation, job, messages=beginning, call=call, at=at, is_new=is_new and self._store.has_written
         )

@@ -121,8 +121,8 @@ def test_parallel_calls_keep_their_own_inputs():
 @requirement("R36")
 def test_custom_tool_input_streams_as_json_string():
     found = items(custom_tool(0, "SELECT ", 'name\nFROM "t"'))
-    assert found[0] == ToolInputStart("call_1", "sql", False)
-    assert found[-1] == ToolCall("call_1", "sql", "sql", False, 'SELECT name\nFROM "t"')
+    assert found[0] == ToolInputStart("call_1", "sql", False, "custom")
+    assert found[-1] == ToolCall("call_1", "sql", "custom", False, 'SELECT name\nFROM "t"', provider_tool="sql")
     assert json.loads(input_text(found, "call_1")) == 'SELECT name\nFROM "t"'
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from sidestream import jsontext
 from sidestream.providers.openai.chat.decode import state
 from sidestream.providers.openai.chat.decode.state import CallState, CompletionsState
-from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, input_fields, parse_input
+from sidestream.providers.shared.decoding import CUSTOM_TOOL, INCOMPLETE_INPUT, input_fields, parse_input
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
 MAX_NAME = 1024
@@ -91,7 +91,7 @@ def _emit_input(s: CompletionsState, call: CallState) -> None:
         s.end_reasoning()
         call.is_started = call.is_open = True
         call.part_id = s.own_id(call)
-        s.out.append(ToolInputStart(call.part_id, call.name, False))
+        s.out.append(ToolInputStart(call.part_id, call.name, False, CUSTOM_TOOL if call.is_custom else None))
         if call.is_custom:
             s.out.append(ToolInputDelta(call.part_id, '"'))
     for piece in call.pieces[call.emitted :]:
@@ -118,7 +118,10 @@ def end_calls(s: CompletionsState, *, is_cut: bool) -> None:
         call.is_open = False
         s.out.append(ToolInputEnd(call.part_id))
         content = _content(call, is_cut=is_cut and call is s.calls[-1])
-        s.out.append(ToolCall(call.part_id, call.name, call.name, False, **content))
+        if call.is_custom:
+            content |= {"provider_tool": call.name}
+        tool = CUSTOM_TOOL if call.is_custom else call.name
+        s.out.append(ToolCall(call.part_id, call.name, tool, False, **content))
 
 
 def _rest(s: CompletionsState, call: CallState) -> None:

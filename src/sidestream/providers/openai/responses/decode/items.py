@@ -12,7 +12,7 @@ from sidestream.messages.references import reference_to
 from sidestream.providers.openai.responses.decode import local_actions, reasoning, shapes, text
 from sidestream.providers.openai.responses.decode.state import X_SEARCH, ItemState, ResponsesState
 from sidestream.providers.openai.responses.options import PROVIDER_NAME
-from sidestream.providers.shared.decoding import parse_input
+from sidestream.providers.shared.decoding import CUSTOM_TOOL, parse_input
 from sidestream.stream.parts import Custom, File, Stage, ToolApprovalRequest
 
 Handler = Callable[[ResponsesState, ItemState, Any], None]
@@ -43,8 +43,10 @@ def begin(s: ResponsesState, item: ItemState, row: ItemRow, value: shapes.Item) 
     item.tool = row.tool or item.name
     item.provider_tool = row.tool
     item.provider_executed = row.hosted
-    if item.kind == "custom_tool_call" and s.runs_itself(item.name):
-        item.tool, item.provider_tool, item.provider_executed = X_SEARCH, X_SEARCH, True
+    if item.kind == "custom_tool_call":
+        runs_itself = s.runs_itself(item.name)
+        item.tool, item.provider_tool = (X_SEARCH, X_SEARCH) if runs_itself else (CUSTOM_TOOL, item.name)
+        item.provider_executed = runs_itself
     wanted = value.call_id if row.paired_by_call_id else getattr(value, "approval_request_id", None)
     if row.done is _output_done:
         call = _call_of(s, item, value)

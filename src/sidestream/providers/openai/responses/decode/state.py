@@ -239,7 +239,8 @@ class ResponsesState(DecoderState):
         if item.input_started or item.called:
             return
         item.input_started = item.input_open = True
-        self.out.append(ToolInputStart(item.part_id, item.name, item.provider_executed))
+        tool = None if item.provider_executed or item.tool == item.name else item.tool
+        self.out.append(ToolInputStart(item.part_id, item.name, item.provider_executed, tool))
         self.input_delta(item, text)
 
     def input_delta(self, item: ItemState, text: str) -> None:
