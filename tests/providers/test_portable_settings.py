@@ -63,7 +63,10 @@ def models() -> Iterator[Any]:
 
 def model_of(text: str) -> ChatModel:
     provider, _, name = text.partition(":")
-    return find_provider(provider).chat_model(name, Settings(api_key=None if provider == "local" else "k"))
+    found = find_provider(provider)
+    has_own_url = "{" in getattr(found, "base_url", "")  # It is the user's, from variables.
+    url = "https://host.example/v1" if has_own_url else None
+    return found.chat_model(name, Settings(api_key=None if provider == "local" else "k", base_url=url))
 
 
 def encoded(text: str, **given: Any) -> Encoded:
