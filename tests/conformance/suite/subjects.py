@@ -28,6 +28,7 @@ from sidestream import Agent, OpenAIChatOptions, OpenAIResponsesOptions
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.providers.anthropic import AnthropicOptions, AnthropicThinking
+from sidestream.providers.anthropic.clouds import HOSTS
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.google import GoogleInteractionsOptions, GoogleOptions, GoogleThinking
 from sidestream.providers.openai import responses
@@ -113,8 +114,9 @@ ROWS = (
         prefix="interactions/",
     ),
 )
+_CLAUDE = next(row for row in ROWS if row.provider == "anthropic")
 CLOUDS = tuple(
-    Row(name, wire, None, ROWS[3].options, ROWS[3].thinks, named=f"{prefix}claude-sonnet-5-5{suffix}")
+    Row(name, wire, None, _CLAUDE.options, _CLAUDE.thinks, named=f"{prefix}claude-sonnet-5-5{suffix}")
     for name, wire, prefix, suffix in (
         ("anthropic-vertex", Vertex(), "", "@20261001"),
         ("anthropic-bedrock", Bedrock(), "us.anthropic.", "-20261001-v1:0"),
@@ -126,6 +128,7 @@ THINKING = OpenAIResponsesOptions(reasoning=Reasoning(effort="high", summary="de
 OTHER_PRESETS = (
     *(Row(preset.name, Completions(), None, CHAT, THINKING_CHAT) for preset in PRESETS if preset.name != "openrouter"),
     *(Row(preset.name, Responses(), None, None, THINKING) for preset in responses.PRESETS if preset.name != "xai"),
+    *(Row(host.name, Messages(), None, _CLAUDE.options, _CLAUDE.thinks) for host in HOSTS),
 )
 
 
