@@ -10,6 +10,7 @@ from sidestream import jsontext
 from sidestream.errors import UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.anthropic import AnthropicOptions, AnthropicThinking
+from sidestream.providers.anthropic.clouds import HOSTS
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.openai.chat.options import OpenAIChatOptions
 from sidestream.providers.openai.responses.options import OpenAIResponsesOptions, Reasoning
@@ -49,8 +50,19 @@ FULFILLED = {
     ("google:gemini-2.0-flash", "thinking"),
     ("google:gemini-2.5-flash-image", "thinking"),
     ("local:smollm2-135m", "thinking"),
-} | {(f"anthropic:{model}", "cache") for model in MODELS["anthropic"]}
+} | {
+    (model, "cache")
+    for model in (
+        *(f"anthropic:{model}" for model in MODELS["anthropic"]),
+        *(f"{host.name}:{host.default_models.get('chat', 'some-model')}" for host in HOSTS),
+    )
+}
 """Where the setting `off` or False is fulfilled without a parameter: nothing is done that could be turned off."""
+
+
+@pytest.fixture(autouse=True)
+def _project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "acme")  # Vertex has it in the paths of requests.
 
 
 def models() -> Iterator[Any]:
@@ -63,7 +75,11 @@ def models() -> Iterator[Any]:
 
 def model_of(text: str) -> ChatModel:
     provider, _, name = text.partition(":")
-    return find_provider(provider).chat_model(name, Settings(api_key=None if provider == "local" else "k"))
+    found = find_provider(provider)
+    # The URL of a host on a cloud is the user's, from variables.
+    url = None if provider == "local" else "https://host.example/v1"
+    headers = {"anthropic-workspace-id": "w"} if provider == "anthropic-aws" else {}
+    return found.chat_model(name, Settings(api_key=None if provider == "local" else "k", base_url=url, headers=headers))
 
 
 def encoded(text: str, **given: Any) -> Encoded:

@@ -29,6 +29,7 @@ PROVIDER_NAMES = {
     "openai-responses": "openai",
     "openai": "openai",
     "openrouter": "openrouter",
+    "xai": "x_ai",
     "anthropic": "anthropic",
     "google": "gcp.gemini",
 }

@@ -28,8 +28,10 @@ from sidestream import Agent, OpenAIChatOptions, OpenAIResponsesOptions
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.providers.anthropic import AnthropicOptions, AnthropicThinking
+from sidestream.providers.anthropic.clouds import HOSTS
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.google import GoogleInteractionsOptions, GoogleOptions, GoogleThinking
+from sidestream.providers.openai import responses
 from sidestream.providers.openai.chat import PRESETS
 from sidestream.providers.openai.responses.options import Reasoning
 from sidestream.providers.protocol import Provider
@@ -122,8 +124,11 @@ CLOUDS = tuple(
 )
 """Hosts whose requests or streams have another form. Faults of the network are not tested for them again."""
 EMBEDDED = Row("local", Completions(), None, OpenAIChatOptions(temperature=0, max_completion_tokens=60), None)
-OTHER_PRESETS = tuple(
-    Row(preset.name, Completions(), None, CHAT, THINKING_CHAT) for preset in PRESETS if preset.name != "openrouter"
+THINKING = OpenAIResponsesOptions(reasoning=Reasoning(effort="high", summary="detailed"))
+OTHER_PRESETS = (
+    *(Row(preset.name, Completions(), None, CHAT, THINKING_CHAT) for preset in PRESETS if preset.name != "openrouter"),
+    *(Row(preset.name, Responses(), None, None, THINKING) for preset in responses.PRESETS if preset.name != "xai"),
+    *(Row(host.name, Messages(), None, _CLAUDE.options, _CLAUDE.thinks) for host in HOSTS),
 )
 
 

@@ -221,7 +221,9 @@ AZURE = ResponsesProvider(
     base_path="/openai/v1",
     key_header="api-key",
     aliases=("azure-openai",),
-    caps=_CAPS,
+    caps=replace(
+        _CAPS, embeddings=False, instead={**_CAPS.instead, "embeddings": "name a deployment: azure?embeddings=NAME"}
+    ),
     is_openai=True,
     price_list=PRICE_LIST,
     telemetry_name="azure.ai.openai",
