@@ -17,10 +17,10 @@ from sidestream.providers.anthropic.context import MessagesContext
 from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
 from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.decode.decoder import GenerateContentDecoder
-from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.decode import InteractionsDecoder
-from sidestream.providers.openai.chat.context import CompletionsContext
+from sidestream.providers.google.interactions.options import InteractionContext
 from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
+from sidestream.providers.openai.chat.options import CompletionsContext
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.protocol import Decoder

@@ -8,9 +8,8 @@ from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
 from sidestream.durable.dispatcher import Dispatcher
 from sidestream.durable.engines.protocol import Engine
-from sidestream.durable.log.jobs import Job
+from sidestream.durable.log.jobs import Job, queue_of
 from sidestream.durable.log.open_runs import job_of, last_start
-from sidestream.durable.log.queues import queue_of
 from sidestream.durable.log.run_control import RunControl
 from sidestream.errors import ConfigurationError
 from sidestream.run.prompts import Prompt, user_message

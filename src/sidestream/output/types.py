@@ -7,12 +7,13 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import JsonObject, is_object
+from sidestream.jsontext import JsonObject, as_list, as_object, is_object
 from sidestream.output.json_schema import close, drop_titles, is_strict, tighten, wrap
 from sidestream.output.validators import not_json
 
 if TYPE_CHECKING:
     from sidestream.output.validators import Validator
+
 
 T = TypeVar("T")
 
@@ -56,7 +57,6 @@ class OutputType(Struct, Generic[T], frozen=True, eq=False):
 
         Strings may be cut anywhere, numbers appear once they are complete. Each call parses the text from its start.
         """
-        from sidestream.output.partial import partial_json
 
         found = partial_json(text[_body_start(text) :])
         if not is_object(found):
@@ -123,3 +123,30 @@ def _schema(label: str, schema: JsonObject, narrowed: JsonObject) -> OutputSchem
 
 def _body_start(text: str) -> int:
     return fence.end() if (fence := re.match(_FENCE, text)) else 0
+
+
+def partial_json(text: str) -> Any:
+    """Parse the start of a JSON text, leaving out a number that may still grow.
+
+    Strings may be cut anywhere. Returns None while there is no value.
+    """
+    from pydantic_core import from_json
+
+    def parse(part: str) -> Any:
+        try:
+            return from_json(part, allow_partial="trailing-strings")
+        except (ValueError, TypeError):  # not JSON, or half a character
+            return None
+
+    found = parse(text)
+    head = text.rstrip("0123456789.+-eE")
+    if len(head) < len(text) and type(_last(found)) in (int, float) and _last(parse(head + "null")) is None:
+        # The text ends in a number that may be incomplete, rather than in a string or a key that ends in digits.
+        return parse(head)
+    return found
+
+
+def _last(value: Any) -> Any:
+    while entries := as_list(value) or list(as_object(value).values()):
+        value = entries[-1]
+    return value

@@ -12,8 +12,7 @@ from sidestream.stream.parts import File, StreamPart, ToolCall, ToolEvent, ToolI
 from sidestream.tools.stages import CallStages, Listing, StageEvent
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import ToolBox
-from sidestream.turn.fallback import is_output
-from sidestream.turn.rounds import function_of, of_server
+from sidestream.turn.rounds import function_of, is_output, of_server
 
 
 class Staging:

@@ -46,10 +46,9 @@ from sidestream.tools.approvals import (
 )
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn import interruptions, ledger, rounds
-from sidestream.turn.fallback import is_outage, is_output
 from sidestream.turn.ledger import EndedStep, Ledger
 from sidestream.turn.outbox import Outbox
-from sidestream.turn.rounds import ToolFacts
+from sidestream.turn.rounds import ToolFacts, is_outage, is_output
 from sidestream.turn.state import AwaitDecision, CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState
 
 _WATCHED = (ledger.WATCHED - {ToolEvent}) | {Finish, Error}

@@ -16,11 +16,18 @@ from sidestream.messages.provenance import PAGE, found_urls
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import (
     Custom,
+    Error,
     File,
     Finish,
+    Raw,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
     Steer,
     StepStart,
     StreamPart,
+    TextEnd,
+    TextStart,
     ToolApprovalRequest,
     ToolCall,
     ToolInputStart,
@@ -287,3 +294,30 @@ def downloaded(ref: FileRef, data: bytes) -> File:
 def ends_round(part: StreamPart) -> bool:
     """Return whether this part must follow the message of the round that it ends."""
     return isinstance(part, StepStart | Finish) or (isinstance(part, Steer) and part.status == "applied")
+
+
+_SILENT = frozenset({ResponseMetadata, Raw, TextStart, ReasoningStart, ReasoningEnd, Error, Finish})
+
+
+def is_output(part: StreamPart) -> bool:
+    """Return whether the user may have seen some of the answer after this part."""
+    match part:
+        case Custom():
+            return not part.kind.startswith("sidestream.")
+        case TextEnd():
+            return part.text is not None
+        case _:
+            return type(part) not in _SILENT
+
+
+_OUTAGES = frozenset({"rate-limit", "timeout", "truncated"})
+
+
+def is_outage(error: Error) -> bool:
+    """Return whether another provider may answer the same request.
+
+    True if the provider is overloaded, failing or unreachable. False for a refused request, a rejected key and our own
+    limits.
+    """
+    failed = error.retryable or (error.status is not None and error.status >= 500)
+    return error.kind in _OUTAGES or (error.kind == "provider" and failed)

@@ -128,7 +128,7 @@ THINKING = OpenAIResponsesOptions(reasoning=Reasoning(effort="high", summary="de
 OTHER_PRESETS = (
     *(Row(preset.name, Completions(), None, CHAT, THINKING_CHAT) for preset in PRESETS if preset.name != "openrouter"),
     *(Row(preset.name, Responses(), None, None, THINKING) for preset in responses.PRESETS if preset.name != "xai"),
-    *(Row(host.name, Messages(), None, _CLAUDE.options, _CLAUDE.thinks) for host in HOSTS),
+    *(Row(host.name, Messages(), None, CLAUDE.options, CLAUDE.thinks) for host in HOSTS),
 )
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.decode.decoder import GenerateContentDecoder
-from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.decode import InteractionsDecoder
+from sidestream.providers.google.interactions.options import InteractionContext
 from sidestream.providers.protocol import Decoder
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart

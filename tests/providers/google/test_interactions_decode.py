@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 from providers.google.gemini_wire import as_run, both_interactions, interaction, kept, whole_interaction
 from requirements import requirement
 from sidestream.messages.message import DataPart, TextPart, ThinkingPart
-from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.decode import STATUSES, InteractionsDecoder
+from sidestream.providers.google.interactions.options import InteractionContext
 from sidestream.providers.google.interactions.steps import STEPS
 from sidestream.stream import grammar
 from sidestream.stream.parts import (

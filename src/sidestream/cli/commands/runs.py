@@ -121,7 +121,7 @@ def resume(run: str, engine: str, store: str | None) -> int:
     async def work(opened: "SharedStore", chosen: "Engine") -> int:
         from sidestream.durable.beginning import begin_again
         from sidestream.durable.engines.protocol import Task
-        from sidestream.durable.log.queues import queue_of
+        from sidestream.durable.log.jobs import queue_of
 
         found = await _find(opened, run)
         word, sentence = _standing(found)

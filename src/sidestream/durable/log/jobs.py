@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Container
 from typing import Any, cast
 
 import msgspec
@@ -9,9 +10,11 @@ from msgspec import Struct
 
 from sidestream.agent.agent import Agent
 from sidestream.agent.settings import CallSettings
+from sidestream.durable.engines.protocol import MODELS
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.model_settings import ModelSettings
+from sidestream.providers.registry import ModelString, find_provider
 from sidestream.run.system import extended
 from sidestream.tools.server_side import INDEX, TOOLS, FileSearch, RemoteMCP, ServerSideTool, tool_named
 from sidestream.tools.tool import ExternalTool
@@ -142,3 +145,17 @@ def _tool(given: str | JsonObject) -> ServerSideTool:
     if (tool.is_local and not is_index) or names_files:
         raise ConfigurationError(f"{given['name']}: a request cannot use these settings; set them on a server's agent")
     return tool
+
+
+def queue_of(agent: str, known: Container[str] = ()) -> str:
+    """Return the queue for runs of an agent or model string. Agents in `known` may be named like a model."""
+    return MODELS if agent not in known and _is_model_string(agent) else agent
+
+
+def _is_model_string(name: str) -> bool:
+    """Return whether an agent's name starts with the name of a provider."""
+    try:
+        find_provider(ModelString.parse(name).provider)
+    except ConfigurationError:
+        return False
+    return True

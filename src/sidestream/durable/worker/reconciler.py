@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 
 from sidestream.durable.engines.protocol import Engine, EngineError, Task
-from sidestream.durable.log.jobs import Job
+from sidestream.durable.log.jobs import Job, queue_of
 from sidestream.durable.log.open_runs import job_of
-from sidestream.durable.log.queues import queue_of
 from sidestream.durable.log.reconciler_leases import Passes
 from sidestream.errors import NewerSchemaError, SidestreamError, StoreError
 from sidestream.logs import get_logger

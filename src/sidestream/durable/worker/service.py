@@ -10,8 +10,7 @@ from msgspec.structs import asdict
 from sidestream.agent.agent import Agent
 from sidestream.durable.engines.protocol import MODELS, Engine, EngineError, EngineStats
 from sidestream.durable.log.approval_deadlines import OnExpiry
-from sidestream.durable.log.jobs import Job, worker_name
-from sidestream.durable.log.queues import queue_of
+from sidestream.durable.log.jobs import Job, queue_of, worker_name
 from sidestream.durable.worker.reconciler import Reconciler
 from sidestream.durable.worker.worker import INTERVAL_S, Worker
 from sidestream.errors import ConfigurationError, SidestreamError

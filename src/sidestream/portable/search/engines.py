@@ -1,7 +1,8 @@
 """Lookup of search engines by name."""
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.portable.index import Index
 from sidestream.portable.search.apis import KEYED, SEARXNG, TIMEOUT_S, ApiEngine
-from sidestream.portable.search.engine import SearchEngine
+from sidestream.portable.search.engine import Hit, Query, SearchEngine, filtered
 from sidestream.tools.toolset import Toolset
 from sidestream.transport.calls import Transport
 
@@ -47,8 +48,6 @@ def engine_named(
         case "mcp":
             return _mcp(rest)
         case "corpus":
-            from sidestream.portable.search.corpus import CorpusEngine
-
             folder = Path(os.path.abspath(os.path.expanduser(rest)))
             if not rest or not folder.is_dir():
                 raise ConfigurationError(f"corpus:{rest}: the folder does not exist")
@@ -86,3 +85,41 @@ def _toolset(label: str) -> Toolset:
         [*(toolset.label for toolset in config.toolsets), *(entry.label for entry in config.remote_servers)]
     )
     raise ConfigurationError(f"your mcp.json has no server {label!r}; it has {known or 'none'}")
+
+
+_ADDRESS = re.compile(r"^(?:url|source):\s*(https?://\S+)", re.I | re.M)
+
+
+class CorpusEngine:
+    """Searches the files of a folder. A line `url: https://…` in a file names the page it is a copy of."""
+
+    def __init__(self, folder: Path, index: Index) -> None:
+        self.name = f"corpus:{folder}"
+        self._folder = folder
+        self._index = index
+        self._is_added = False
+
+    async def search(self, query: Query) -> list[Hit]:
+        if not self._is_added:
+            await self._index.add(self._folder)
+            self._is_added = True
+        found = await self._index.search(query.text, max(query.count * 3, 20), paths=[self._folder])
+        addresses = {passage.path: await self._address(passage.path, passage.digest) for passage in found}
+        hits = [
+            Hit(
+                url=addresses[passage.path],
+                title=passage.title or passage.filename,
+                snippet=passage.text,
+                score=passage.score,
+            )
+            for passage in found
+        ]
+        return filtered(hits, query)
+
+    async def aclose(self) -> None:
+        await self._index.aclose()
+
+    async def _address(self, path: str, digest: str) -> str:
+        text = await self._index.text(digest) or ""
+        named: Sequence[str] = _ADDRESS.findall(text[:2000])
+        return named[0] if named else Path(path).as_uri()

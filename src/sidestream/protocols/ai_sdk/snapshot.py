@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sidestream.jsontext import JsonObject, as_object, is_object
-from sidestream.output.partial import partial_json
+from sidestream.output.types import partial_json
 
 Part = JsonObject
 Chunk = JsonObject

@@ -174,8 +174,8 @@ class GoogleProvider:
         pattern = _INTERACTIONS.get(method.upper())
         if pattern is None or not pattern.search(bare):
             return None
-        from sidestream.providers.google.interactions.context import InteractionContext
         from sidestream.providers.google.interactions.decode import InteractionsDecoder
+        from sidestream.providers.google.interactions.options import InteractionContext
 
         model = request.get("model")
         return InteractionsDecoder(

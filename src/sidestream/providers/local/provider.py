@@ -32,9 +32,8 @@ from sidestream.providers.local.sources import (
     source_of,
 )
 from sidestream.providers.model_settings import ModelSettings
-from sidestream.providers.openai.chat.context import Dialect
 from sidestream.providers.openai.chat.encode.request import options_of
-from sidestream.providers.openai.chat.options import OpenAIChatOptions, settings_of
+from sidestream.providers.openai.chat.options import Dialect, OpenAIChatOptions, settings_of
 from sidestream.providers.openai.chat.provider import CompletionsModel, CompletionsProvider
 from sidestream.providers.protocol import ChatModel, Decoder, Encoded, ModelInfo, ModelRequest, Provider, Settings
 from sidestream.providers.shared.endpoints import Endpoint

@@ -17,9 +17,8 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.providers.openai.chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai.chat.encode.request import encode_request
-from sidestream.providers.openai.chat.options import OpenAIChatOptions
+from sidestream.providers.openai.chat.options import CompletionsContext, Dialect, OpenAIChatOptions
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
 from sidestream.providers.shared.encoding import EncodedRequest
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, Location, WebSearch

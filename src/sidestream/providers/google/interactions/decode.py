@@ -10,7 +10,7 @@ from sidestream.messages.references import HOSTED
 from sidestream.providers.google.context import some_text
 from sidestream.providers.google.decode.outcome import error_of
 from sidestream.providers.google.interactions import shapes
-from sidestream.providers.google.interactions.context import REPLAY_KEY, REPLAYED, SESSION_KEY, InteractionContext
+from sidestream.providers.google.interactions.options import REPLAY_KEY, REPLAYED, SESSION_KEY, InteractionContext
 from sidestream.providers.google.interactions.state import InteractionState, Step
 from sidestream.providers.google.interactions.steps import (
     DELTAS,

@@ -14,12 +14,14 @@ from sidestream.providers.google.context import some_text
 from sidestream.providers.google.encode.contents import system_instruction
 from sidestream.providers.google.encode.request import FINAL_ANSWER_PROMPT, defers_output, unfinished
 from sidestream.providers.google.encode.server_side import PORTABLE, WHO, mcp_headers, server_side_tools_of, store_names
-from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY, InteractionContext
 from sidestream.providers.google.interactions.encode_steps import StepsTarget, encode_steps
 from sidestream.providers.google.interactions.options import (
+    REPLAY_KEY,
+    SESSION_KEY,
     GoogleAllowedDomain,
     GoogleEnvironment,
     GoogleInteractionsOptions,
+    InteractionContext,
 )
 from sidestream.providers.google.options import (
     GoogleComputerUse,

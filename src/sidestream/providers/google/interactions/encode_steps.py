@@ -29,7 +29,7 @@ from sidestream.messages.references import Replays
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
 from sidestream.providers.google.context import some_text
 from sidestream.providers.google.encode.contents import DELIVERED, content_of, input_of
-from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
+from sidestream.providers.google.interactions.options import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.shared.attachments import as_base64
 from sidestream.providers.shared.histories import HistoryWriter, UnsentParts
 

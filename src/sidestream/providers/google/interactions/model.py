@@ -10,10 +10,9 @@ from sidestream.providers import protocol
 from sidestream.providers.google import catalog
 from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME
 from sidestream.providers.google.files import GoogleModel
-from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.credentials import GoogleCredential, credential_body
 from sidestream.providers.google.interactions.encode import INTERACTIONS_PORTABLE, encode_interaction
-from sidestream.providers.google.interactions.options import GoogleInteractionsOptions
+from sidestream.providers.google.interactions.options import GoogleInteractionsOptions, InteractionContext
 from sidestream.providers.google.settings import INTERACTIONS_SETTINGS
 from sidestream.providers.shared.continuation import SESSION_REFUSED
 from sidestream.providers.shared.endpoints import Endpoint, as_segment

@@ -7,6 +7,7 @@ from msgspec import Meta, field
 
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import is_array, is_object, objects
+from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.options import GoogleSafetySetting, Objects, ServerSideToolOptions, Texts
 from sidestream.text.redaction import hidden, hidden_variables
 from sidestream.tools.configs import Config
@@ -117,3 +118,17 @@ class GoogleInteractionsOptions(ServerSideToolOptions, frozen=True, kw_only=True
     extra_body: Objects = field(default_factory=dict[str, Any])
     """Fields merged into the body last, for parameters that are newer than this class."""
     extra_headers: Texts = field(default_factory=Texts)
+
+
+SESSION_KEY = "_google_interactions_session"
+"""Metadata key for the session of a stored interaction."""
+REPLAY_KEY = "_google_interactions_replay_session"
+"""Metadata key for the steps of an interaction that was not stored, to resend them."""
+REPLAYED: dict[str, str] = {SESSION_KEY: "steps", REPLAY_KEY: "steps"}
+"""Session key → the field that only resending the whole history needs."""
+
+
+class InteractionContext(GoogleContext, frozen=True, kw_only=True):
+    """Request context for the decoder of an interaction."""
+
+    store: bool = True

@@ -8,7 +8,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.google.computer import client_action
 from sidestream.providers.google.decode.state import DRAFT_PIECES, Family, GeminiBlock, GoogleState
-from sidestream.providers.google.interactions.context import InteractionContext
+from sidestream.providers.google.interactions.options import InteractionContext
 from sidestream.stream.parts import Stage, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
 _CODE = "code_execution"

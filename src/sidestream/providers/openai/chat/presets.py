@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from sidestream.providers.openai.account import HEADER_VARIABLES
 from sidestream.providers.openai.billing import PRICE_LIST
-from sidestream.providers.openai.chat.context import WIRE, Dialect
 from sidestream.providers.openai.chat.encode import hosted_tools
 from sidestream.providers.openai.chat.encode.request import DISPLAY_NAME
-from sidestream.providers.openai.chat.options import settings_of
+from sidestream.providers.openai.chat.options import WIRE, Dialect, settings_of
 from sidestream.providers.openai.chat.provider import WIRE_CAPS, CompletionsProvider
 
 _COMPATIBLE = Dialect(thinking="effort", cache=None)

@@ -13,10 +13,9 @@ from sidestream.prices.price import Bill
 from sidestream.providers import protocol
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.openai import billing
-from sidestream.providers.openai.chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai.chat.encode import hosted_tools
 from sidestream.providers.openai.chat.encode.request import encode_request, server_tools_among
-from sidestream.providers.openai.chat.options import OpenAIChatOptions, settings_of
+from sidestream.providers.openai.chat.options import CompletionsContext, Dialect, OpenAIChatOptions, settings_of
 from sidestream.providers.openai.files import OpenAIModel
 from sidestream.providers.shared.endpoints import (
     BYTES,

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in, without_none
-from sidestream.providers.openai.chat.context import CompletionsContext
 from sidestream.providers.openai.chat.decode import citations, content, executed_tools, outcome, state, tool_calls
 from sidestream.providers.openai.chat.decode.repeating import RepeatingChunks
 from sidestream.providers.openai.chat.decode.state import CompletionsState
+from sidestream.providers.openai.chat.options import CompletionsContext
 from sidestream.providers.shared.decoding import (
     UNREADABLE,
     FieldRow,

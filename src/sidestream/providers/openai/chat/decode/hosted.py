@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
-from sidestream.providers.openai.chat.context import CompletionsContext
+from sidestream.providers.openai.chat.options import CompletionsContext
 from sidestream.providers.shared.decoding import DecoderState
 from sidestream.stream.parts import Source, Stage, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 

@@ -25,7 +25,7 @@ from sidestream.messages.message import (
     shown_of_result,
 )
 from sidestream.providers.openai.account import FILE_SCHEME
-from sidestream.providers.openai.chat.context import MAX_CALL_ID
+from sidestream.providers.openai.chat.options import MAX_CALL_ID
 from sidestream.providers.shared.attachments import (
     as_base64,
     data_url,

@@ -10,10 +10,16 @@ from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, objects, without_none
 from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
-from sidestream.providers.openai.chat.context import WIRE, CompletionsContext, Dialect
 from sidestream.providers.openai.chat.encode import hosted_tools
 from sidestream.providers.openai.chat.encode.messages import CompletionsTarget, encode_messages
-from sidestream.providers.openai.chat.options import AudioOutput, OpenAIChatOptions, settings_of
+from sidestream.providers.openai.chat.options import (
+    WIRE,
+    AudioOutput,
+    CompletionsContext,
+    Dialect,
+    OpenAIChatOptions,
+    settings_of,
+)
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
 from sidestream.providers.shared import encoding
 from sidestream.providers.shared.hosting import require_hosted, without_repeats
