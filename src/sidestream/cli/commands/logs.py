@@ -15,6 +15,8 @@ from sidestream.cli.inputs.conversations import with_store
 from sidestream.cli.stdio import is_terminal, prompt_argument
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from sidestream.store.protocol import Store
     from sidestream.store.records import Record, Row
 
@@ -129,23 +131,28 @@ def tail(
     """Show a conversation and follow it until Ctrl-C."""
 
     async def work(opened: "Store") -> int:
-        from sidestream.cli.chat.transcript import load_record
         from sidestream.cli.inputs.conversations import find_conversation
 
         info = await find_conversation(opened, id)
-        transcript = _transcript(thinking=thinking, verbose=verbose, usage=usage)
-        rows = opened.tail(info.id, after)
-        try:
-            async for row in rows:
-                if as_json:
-                    write(sys.stdout.buffer, _as_json(row))
-                else:
-                    transcript.feed(await load_record(opened, row))
-        finally:
-            await rows.aclose()
+        await print_rows(opened, opened.tail(info.id, after), as_json, thinking=thinking, verbose=verbose, usage=usage)
         return exit_codes.OK
 
     return with_store(store, work)
+
+
+async def print_rows(store: "Store", rows: "AsyncGenerator[Row]", as_json: bool, **detail: bool) -> None:
+    """Print the rows of a log as they come, as a transcript or as lines of JSON, and close their generator."""
+    from contextlib import aclosing
+
+    from sidestream.cli.chat.transcript import load_record
+
+    transcript = _transcript(**detail)
+    async with aclosing(rows):
+        async for row in rows:
+            if as_json:
+                write(sys.stdout.buffer, _as_json(row))
+            else:
+                transcript.feed(await load_record(store, row))
 
 
 @logs.command()
