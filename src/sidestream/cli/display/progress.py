@@ -11,7 +11,7 @@ from sidestream.cli.display import formatting
 from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.cli.display.screen import Screen, one_line
 from sidestream.results.citations import Citations, source_key
-from sidestream.results.tool_code import CodeExtractor, code_fields, code_in
+from sidestream.results.tool_code import ANY_FIELD, CODE_FIELDS, CodeExtractor, code_fields, code_in
 from sidestream.results.tool_labels import WRITING_CODE, is_code, language_of
 from sidestream.results.tool_runs import ToolRun, ToolRunFold
 from sidestream.stream import parts
@@ -197,7 +197,7 @@ class ProgressView:
     def _begin_input(self, part: parts.ToolInputStart) -> None:
         self._end_thinking()
         self._screen.end_text()
-        self._extractors[part.id] = CodeExtractor()
+        self._extractors[part.id] = CodeExtractor(CODE_FIELDS.get(part.name, ANY_FIELD))
         if (run := self._calls.run_of(part.id)) is not None:
             self._titles[part.id] = run
 
