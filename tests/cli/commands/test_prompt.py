@@ -17,6 +17,7 @@ from sidestream.stream.parts import File, TextDelta, part_from_json
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
+    MessagesScript,
     Reply,
     ResponsesScript,
     error_reply,
@@ -90,6 +91,45 @@ def test_non_streaming_answer_prints_same_output(sidestream: Run):
     for done in (streamed, whole):
         assert "  │ print(1)\n" in done.stderr
         assert "  │ 1\n" in done.stderr
+
+
+def anthropic(fake: FakeProvider) -> dict[str, str]:
+    """What the environment of a command needs for this provider."""
+    return {"ANTHROPIC_BASE_URL": fake.base_url, "ANTHROPIC_API_KEY": KEY, "SIDESTREAM_MODEL": "anthropic"}
+
+
+def test_uncited_search_results_are_folded_links(sidestream: Run):
+    found = [{"type": "web_search_result", "url": f"https://a.example/{at}", "title": f"Page {at}"} for at in range(8)]
+    cited = {
+        "type": "web_search_result_location",
+        "url": "https://a.example/1",
+        "title": "Page 1",
+        "cited_text": "rain",
+    }
+    script = MessagesScript().web_search("rain", found).text("It rains.", citations=[cited])
+    with FakeProvider([script.reply(), script.reply()]).in_thread() as fake:
+        done = sidestream("-T", "web_search", "--log", "Hi", env=anthropic(fake))
+        verbose = sidestream("-v", "-T", "web_search", "Hi", env=anthropic(fake))
+    assert done.stderr.splitlines()[1:] == [
+        "Searched “rain” · 8 pages",
+        "sources:",
+        "  [1] Page 1  https://a.example/1",
+        "      “rain”",
+        "  Page 0  https://a.example/0",
+        "  Page 2  https://a.example/2",
+        "  Page 3  https://a.example/3",
+        "  … and 4 more that are not cited; -v lists them",
+    ]
+    assert verbose.stderr.count("https://a.example/") == 8
+    assert sidestream("logs", "files").stdout == ""
+
+
+def test_edited_file_is_shown_without_editor_command(sidestream: Run):
+    edit = {"command": "create", "path": "/tmp/a.py", "file_text": "print(1)\n"}
+    created = {"type": "text_editor_code_execution_create_result", "is_file_update": False}
+    with FakeProvider([MessagesScript().text_editor(edit, created).text("Done.").reply()]).in_thread() as fake:
+        done = sidestream("-T", "code_interpreter", "Hi", env=anthropic(fake))
+    assert done.stderr.startswith("Writing code…\n  │ print(1)\n")
 
 
 def test_progress_goes_to_stderr(sidestream: Run):

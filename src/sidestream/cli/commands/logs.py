@@ -252,7 +252,7 @@ def files(id: str | None, store: str | None, out: Path | None) -> int:
                 continue
             body = unpack(row, blobs.__getitem__).body
             for part in body.parts if isinstance(body, Segment) else ():
-                if isinstance(part, File):
+                if isinstance(part, File) and not formatting.is_link(part):
                     path = folder.save(part) if folder is not None else None
                     place = f" saved as {path}" if path else f" at {one_line(part.url, 400)}" if part.url else ""
                     write(sys.stdout, f"{formatting.file(part)}{place}\n")

@@ -73,6 +73,17 @@ def file(part: File) -> str:
     return f"{one_line(part.name or part.id, 120)} ({one_line(part.mime_type, 60)}{size})"
 
 
+def is_link(part: File) -> bool:
+    """Return whether a file is only a web page's address, such as a search result."""
+    return part.data is None and part.mime_type == "text/html" and bool(part.url)
+
+
+def link(part: File) -> str:
+    """Describe a web page by title and address."""
+    url = one_line(without_tracking(part.url or ""), 400)
+    return f"{one_line(part.name, 120)}  {url}" if part.name else url
+
+
 def save_failure(part: File, error: OSError) -> str:
     """Return a warning that a file was not saved, with the reason."""
     return f"warning: {file(part)} was not saved: {one_line(error.strerror or str(error))}"
