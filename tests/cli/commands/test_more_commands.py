@@ -1,6 +1,7 @@
 """Log search and export, branches of a chat, embeddings, completion, doctor, MCP checks, and start-up."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -215,6 +216,8 @@ def test_doctor_lists_setup_and_fails_when_broken(sidestream: Run, tmp_path: Pat
     assert whole.returncode == 0, whole.stdout
     for part in ("OPENAI_API_KEY: environment", "openai-responses: the saved default", "log.db: 0 conversations"):
         assert part in whole.stdout
+    assert "does not answer" not in whole.stdout
+    assert "extra all" not in whole.stdout
     (tmp_path / "mcp.json").write_text("{")
     (tmp_path / "bad.db").write_bytes(b"no database at all " * 1000)
     env = {"SIDESTREAM_STORE": "bad.db", "SIDESTREAM_MODEL": "nobody", "OPENAI_BASE_URL": "nonsense"}
@@ -222,6 +225,20 @@ def test_doctor_lists_setup_and_fails_when_broken(sidestream: Run, tmp_path: Pat
     assert broken.returncode == 1
     found = [json.loads(line) for line in broken.stdout.splitlines()]
     assert {entry["topic"] for entry in found if entry["state"] == "broken"} == {"keys", "model", "log", "mcp"}
+
+
+def test_doctor_lists_optional_parts_with_all(sidestream: Run):
+    lines = sidestream("doctor", "--all", "--json").stdout.splitlines()
+    found = [json.loads(line) for line in lines]
+    assert len(set(lines)) == len(lines)
+    assert {"mcp", "servers", "embedded model"} <= {entry["topic"] for entry in found}
+    assert all("ollama" in entry["text"] for entry in found if "11434" in entry["text"])
+
+
+def test_doctor_reports_chosen_server_that_does_not_answer(sidestream: Run):
+    done = sidestream("doctor", env={"SIDESTREAM_MODEL": "ollama:qwen3"})
+    assert done.returncode == 1
+    assert re.search(r"broken +ollama: \S+ does not answer \(start the server\)", done.stdout), done.stdout
 
 
 @requirement("R170")
