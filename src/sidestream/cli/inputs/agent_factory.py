@@ -1,18 +1,21 @@
 """Creation of agents from command-line options."""
 
+import asyncio
 import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
+import click
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
+from sidestream.cli.display.screen import one_line
 from sidestream.cli.inputs.default_model import check_model, model_of
 from sidestream.cli.inputs.field_values import ModelOptions, read_options, read_tool
 from sidestream.cli.inputs.imports import import_agent, import_functions
 from sidestream.cli.interrupts import run_async
-from sidestream.errors import ConfigurationError
+from sidestream.errors import ConfigurationError, SidestreamError, ToolServerError
 from sidestream.jsontext import without_none
 from sidestream.limits import Limits
 from sidestream.providers.registry import ModelString
@@ -22,7 +25,7 @@ from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 from sidestream.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from sidestream.mcp import MCPConfig
+    from sidestream.mcp import MCPConfig, MCPServer
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True):
@@ -33,6 +36,8 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     functions: tuple[str, ...] = ()
     agent: str | None = None
     mcp: str | None = None
+    mcp_required: bool = False
+    """Whether a server that cannot be used is an error. Otherwise it is left out."""
     approve: Verdict | None = None
     """Approval policy. None means to ask before calls to MCP servers and to run the user's functions."""
     system: str | None = None
@@ -57,6 +62,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         values = {"--agent": self.agent, "--mcp": self.mcp, "--system": self.system}
         values |= {"--base-url": self.base_url, "--store": self.store}
         values["--thinking"] = None if self.thinking is None else str(self.thinking)
+        flags += ["--mcp-required"] if self.mcp_required else []
         values["--max-cost"] = None if self.max_cost is None else f"{self.max_cost:g}"
         flags += [word for name, value in values.items() if value is not None for word in (name, redact(value))]
         return "".join(f" {shlex.quote(word)}" for word in flags)
@@ -79,7 +85,23 @@ class AgentFactory:
             return cls(config)
         from sidestream.mcp import load_mcp_config, use_sign_ins
 
-        return cls(config, await use_sign_ins(load_mcp_config(None if config.mcp == "-" else config.mcp)))
+        file = None if config.mcp == "-" else config.mcp
+        servers = load_mcp_config(file, on_invalid=None if config.mcp_required else _report_left_out)
+        return cls(config, await use_sign_ins(servers))
+
+    async def start_servers(self) -> None:
+        """Start the local MCP servers, and leave out those that fail, unless all are required."""
+        servers = self._servers
+        if servers is None or self.config.mcp_required:
+            return
+        failures = await asyncio.gather(*(_failure_of(server) for server in servers.toolsets))
+        working: list[MCPServer] = []
+        for server, failure in zip(servers.toolsets, failures, strict=True):
+            if failure is None:
+                working.append(server)
+            else:
+                _report_left_out(failure)
+        self._servers = replace(servers, toolsets=tuple(working))
 
     @property
     def server_labels(self) -> list[str]:
@@ -175,6 +197,21 @@ class AgentFactory:
         """Stop all servers. Idempotent."""
         for agent in self._agents:
             await agent.aclose()
+
+
+def _report_left_out(error: SidestreamError) -> None:
+    text = redact(one_line(str(error), 1000))
+    click.echo(f"warning: {text} (the server is left out; --mcp-required makes this an error)", err=True)
+
+
+async def _failure_of(server: "MCPServer") -> ToolServerError | None:
+    """Start a server and return why it cannot be used, or None."""
+    try:
+        await server.list()
+    except ToolServerError as error:
+        await server.aclose()
+        return error
+    return None
 
 
 def loaded_factory(config: AgentConfig) -> AgentFactory:
