@@ -253,5 +253,5 @@ class _ChatLoop:
 def _unknown_command(name: str, known: "Iterable[str]") -> str:
     import difflib
 
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"unknown command {name}; " + (f"did you mean {near[0]}?" if near else f"available: {', '.join(known)}")
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return f"unknown command {name}; " + (f"did you mean {near[0]}?" if near else "/help lists the commands")

@@ -111,7 +111,7 @@ def prompt(
     has_system = agent["system"] is not None
     agent = _with_template(agent, stored)
     thinking = thinking if thinking is not None else options.thinking_level(_text(stored.thinking))
-    schema = schema or stored.schema
+    schema = schema if schema is not None else stored.schema
     logging = _log_choice(agent["store"], no_log=no_log, log=log, is_latest=is_latest, id=cid)
     keeps_model = logging.continues and model is None
     chosen = chosen_by_default(model or stored.model, is_quiet=as_json or keeps_model or agent["agent"] is not None)

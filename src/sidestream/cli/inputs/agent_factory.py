@@ -59,7 +59,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         flags = [word for tool in self.tools for word in ("-T", redact(tool))]
         flags += [word for path in self.functions for word in ("--functions", path)]
         flags += [word for name, value in self.options for word in ("-o", name, redact(value))]
-        values = {"--agent": self.agent, "--mcp": self.mcp, "--system": self.system}
+        values = {"--agent": self.agent, "--mcp": self.mcp, "--approve": self.approve, "--system": self.system}
         values |= {"--base-url": self.base_url, "--store": self.store}
         values["--thinking"] = None if self.thinking is None else str(self.thinking)
         flags += ["--mcp-required"] if self.mcp_required else []

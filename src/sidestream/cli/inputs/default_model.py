@@ -3,6 +3,7 @@
 import difflib
 import os
 import re
+from contextlib import suppress
 
 import click
 from msgspec import Struct
@@ -92,12 +93,17 @@ def chosen_model() -> ChosenModel:
 
 
 def chosen_by_default(model: str | None, *, is_quiet: bool = False) -> str:
-    """Return the given model or the default, and print the default's name if the user did not choose it."""
+    """Return the given model or the default.
+
+    Prints the default's name and the reason if the user did not choose it and does not know it yet.
+    """
     if model is not None:
         return model
     chosen = chosen_model()
-    if chosen.reason is not None and not is_quiet:
+    if chosen.reason is not None and not is_quiet and preferences.load().known_model != chosen.name:
         click.echo(f"model: {chosen.name} ({chosen.reason})", err=True)
+        with suppress(ConfigurationError):  # Then the notice is printed again next time.
+            preferences.change(known_model=chosen.name)
     return chosen.name
 
 
@@ -110,7 +116,7 @@ def check_model(text: str) -> None:
         meant = suggestion(text)
         if meant is None:
             raise
-        raise ConfigurationError(f"unknown provider {provider!r}: write -m {meant}") from error
+        raise ConfigurationError(f"unknown provider {provider!r}; did you mean {meant}?") from error
 
 
 def names_of_providers() -> dict[str, str]:
@@ -132,7 +138,7 @@ def suggestion(text: str) -> str | None:
         return f"{family}:{text}"
     head, colon, rest = text.partition(":")
     aliases = preferences.load().aliases
-    near = difflib.get_close_matches(head.lower(), [*names, *aliases, *_known_models(providers)], n=1)
+    near = difflib.get_close_matches(head.lower(), [*names, *aliases, *_known_models(providers)], n=1, cutoff=0.7)
     if not near:
         return None
     if near[0] in aliases:

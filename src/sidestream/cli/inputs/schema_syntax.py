@@ -108,7 +108,9 @@ def _short_form(text: str) -> dict[str, Any]:
             raise click.UsageError(f"--schema: unknown type {kind!r} of {name}: use {', '.join(TYPES)}{hint}")
         properties[name] = {"type": TYPES[kind]} | ({"description": description} if description else {})
     if not properties:
-        raise click.UsageError("--schema: at least one field is required")
+        raise click.UsageError(
+            "--schema is empty: write fields as 'name, age int: in years', JSON, a file or MODULE:CLASS"
+        )
     return {
         "type": "object",
         "properties": properties,
