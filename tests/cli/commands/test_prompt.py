@@ -93,6 +93,89 @@ def test_non_streaming_answer_prints_same_output(sidestream: Run):
         assert "  │ 1\n" in done.stderr
 
 
+BLOCKS = """Here:
+
+```python
+print(1)
+```
+
+and:
+
+~~~~sh
+ls ```
+~~~~
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "answer", "printed"),
+    [
+        ("-x", BLOCKS, "print(1)\n"),
+        ("--xl", BLOCKS, "ls ```\n"),
+        ("--extract", "```\ncut off", "cut off\n"),
+        ("--extract-last", "None here.", "None here.\n"),
+    ],
+)
+def test_only_code_block_is_printed(sidestream: Run, option: str, answer: str, printed: str):
+    with FakeProvider([sse(responses_text(answer))]).in_thread() as fake:
+        done = sidestream(option, "Hi", base_url=fake.base_url)
+    assert (done.returncode, done.stdout) == (0, printed)
+    assert ("has no code block" in done.stderr) == (answer == "None here.")
+
+
+@pytest.mark.parametrize(
+    "args", [("-x", "--json"), ("-x", "--xl"), ("--schema", "a", "--schema-multi", "b"), ("--key", " ")]
+)
+def test_contradicting_options_are_refused(sidestream: Run, args: tuple[str, ...]):
+    done = sidestream(*args, "Hi")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_schema_multi_requests_list_of_items(sidestream: Run):
+    with FakeProvider([sse(responses_text('{"items": []}'))]).in_thread() as fake:
+        done = sidestream("--schema-multi", "name, age int", "Hi", base_url=fake.base_url)
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"items": []})
+    schema = fake.requests[0].json["text"]["format"]["schema"]
+    assert list(schema["properties"]) == ["items"]
+    assert list(schema["properties"]["items"]["items"]["properties"]) == ["name", "age"]
+
+
+def test_query_selects_first_matching_model(sidestream: Run):
+    with FakeProvider([sse(responses_text("Hi."))] * 2).in_thread() as fake:
+        done = sidestream("-q", "GPT", "-q", "mini", "Hi", base_url=fake.base_url)
+        default = sidestream("-q", "gpt", "Hi", base_url=fake.base_url, env={"SIDESTREAM_MODEL": "anthropic"})
+        missing = sidestream("-q", "haiku", "Hi", base_url=fake.base_url)
+    model, second = (request.json["model"] for request in fake.requests)
+    assert "mini" in model
+    assert done.stderr == f"model: openai-responses:{model} (-q GPT mini)\n"
+    assert (second, default.returncode) == ("gpt-5.6", 0)
+    assert (missing.returncode, "no known model contains haiku" in missing.stderr) == (2, True)
+
+
+def test_key_option_takes_key_or_stored_name(sidestream: Run):
+    stored, given = "sk-stored-0123456789", "sk-given-0123456789"
+    sidestream("keys", "set", "WORK_KEY", input=stored)
+    with FakeProvider([sse(responses_text("Hi."))] * 2).in_thread() as fake:
+        for key in ("WORK_KEY", given):
+            done = sidestream("--key", key, "--log", "--store", "talks.db", "Hi", base_url=fake.base_url)
+            assert (done.returncode, done.stdout) == (0, "Hi.\n")
+    sent = [request.headers["authorization"] for request in fake.requests]
+    assert sent == [f"Bearer {stored}", f"Bearer {given}"]
+
+
+def test_functions_option_takes_python_code(sidestream: Run, tmp_path: Path):
+    (tmp_path / "default.py").write_text("def triple(x: int) -> int:\n    return 3 * x\n")
+    code = "def double(x: int) -> int: return 2 * x"
+    replies = [ResponsesScript().function_call("double", {"x": 4}, "c1").reply(), sse(responses_text("8."))]
+    with FakeProvider(replies).in_thread() as fake:
+        done = sidestream("--functions", code, "--functions", "default.py", "Hi", base_url=fake.base_url)
+        wrong = sidestream("--functions", "def double(x", "Hi", base_url=fake.base_url)
+    assert (done.returncode, done.stdout) == (0, "8.\n")
+    assert [tool["name"] for tool in fake.requests[0].json["tools"]] == ["double", "triple"]
+    assert fake.requests[1].json["input"][-1]["output"] == "8"
+    assert (wrong.returncode, "SyntaxError" in wrong.stderr) == (2, True)
+
+
 def anthropic(fake: FakeProvider) -> dict[str, str]:
     """What the environment of a command needs for this provider."""
     return {"ANTHROPIC_BASE_URL": fake.base_url, "ANTHROPIC_API_KEY": KEY, "SIDESTREAM_MODEL": "anthropic"}

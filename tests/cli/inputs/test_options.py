@@ -355,7 +355,7 @@ def test_alias_replaces_model_in_every_command(sidestream: Run):
         (("models", "alias", "add", "a:b", "anthropic"), "a:b"),
         (("models", "alias", "add", "other", "gpt-5"), "openai-responses:gpt-5"),
         (("models", "alias", "remove", "fats"), "fast"),
-        (("-m", "fastt", "Hi"), "-m fast"),
+        (("-m", "fastt", "Hi"), "did you mean fast"),
     ):
         refused = sidestream(*words)
         assert (refused.returncode, mark in refused.stderr) == (2, True), words

@@ -15,6 +15,7 @@ from sidestream.cli.inputs.default_model import check_model, model_of
 from sidestream.cli.inputs.field_values import ModelOptions, read_options, read_tool
 from sidestream.cli.inputs.imports import import_agent, import_functions
 from sidestream.cli.interrupts import run_async
+from sidestream.cli.key_file import stored_key
 from sidestream.errors import ConfigurationError, SidestreamError, ToolServerError
 from sidestream.jsontext import without_none
 from sidestream.limits import Limits
@@ -42,6 +43,8 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     """Approval policy. None means to ask before calls to MCP servers and to run the user's functions."""
     system: str | None = None
     base_url: str | None = None
+    key: str | None = None
+    """API key, or the name of a stored one. None means the provider's key in the environment."""
     store: str | None = None
     thinking: Any = None
     options: tuple[tuple[str, str], ...] = ()
@@ -172,10 +175,11 @@ class AgentFactory:
             return self._given
         model = model_of(model or config.model)  # The model of a template or of /model may be an alias.
         check_model(model)
-        # A base URL and provider options are valid only for the provider they were given for.
+        # A base URL, a key and provider options are valid only for the provider they were given for.
         is_same = ModelString.parse(model).provider == ModelString.parse(config.model).provider
         base_url = config.base_url if is_same else None
-        chosen = Agent(model, base_url=base_url).model if config.options else None
+        api_key = stored_key(config.key) if is_same and config.key is not None else None
+        chosen = Agent(model, base_url=base_url, api_key=api_key).model if config.options else None
         options = read_options(chosen, config.options, skips_unknown=not is_same) if chosen else ModelOptions()
         servers = self._servers
         agent: Agent[Any] = Agent(
@@ -185,6 +189,7 @@ class AgentFactory:
             server_side_tools=(*self._hosted, *(servers.remote_servers if servers is not None else ())),
             system=config.system,
             base_url=base_url,
+            api_key=api_key,
             approval=config.policy,
             options=options.options,
             limits=_limits(config, options),
@@ -247,7 +252,8 @@ def _own(function: Tool | Callable[..., Any], approve: Verdict | None) -> Tool:
 
 
 def _imported_agent(config: AgentConfig) -> Agent[Any]:
-    taken = {"-T": config.tools, "--functions": config.functions, "--mcp": config.mcp, "--base-url": config.base_url}
+    taken: dict[str, Any] = {"-T": config.tools, "--functions": config.functions, "--mcp": config.mcp}
+    taken |= {"--base-url": config.base_url, "--key": config.key}
     wrong = [flag for flag, value in taken.items() if value]
     if wrong:
         raise ConfigurationError(f"--agent brings its own model and tools: leave out {', '.join(wrong)}")

@@ -44,6 +44,14 @@ def read_schema(text: str) -> Any:
     return _short_form(text)
 
 
+def list_of(schema: Any) -> Any:
+    """Return the schema of a list of these. As a JSON schema, it is an object with the list as `items`."""
+    if isinstance(schema, type):
+        return list[schema]
+    items: dict[str, Any] = {"type": "array", "items": schema}
+    return {"type": "object", "properties": {"items": items}, "required": ["items"], "additionalProperties": False}
+
+
 def short_form_of(name: str) -> str:
     """Describe a stored schema's fields and types, in the short form where possible."""
     try:
