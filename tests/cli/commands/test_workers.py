@@ -333,6 +333,26 @@ async def test_example_survives_kill_during_answer():
     assert re.fullmatch(r"gapless: \d+ parts, 1 takeover, 3 processes", done.stdout.splitlines()[-1]), done.stderr
 
 
+def test_server_offers_each_given_model(tmp_path: Path, environment: dict[str, str]):
+    models = ["openai-responses:gpt-a", "openai:gpt-b"]
+    options = [word for model in models for word in ("-m", model)]
+    command = [*COMMAND, "serve", *options, "--port", "0", "--store", "runs.db"]
+    process = Warm(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        address, token = printed_address(process.stdout.readline())
+        assert process.stderr.readline() == f"models: {', '.join(models)}; press Ctrl+C to stop the server\n"
+        request = urllib.request.Request(f"{address}api/models", headers=token)
+        with urllib.request.urlopen(request, timeout=BOUND_S) as response:
+            offered = json.load(response)["models"]
+        assert set(models) <= {entry["name"] for entry in offered}
+        assert [entry["name"] for entry in offered if entry["default"]] == models[:1]
+    finally:
+        process.kill()
+        process.communicate(timeout=BOUND_S)
+
+
 def test_server_serves_given_agents(tmp_path: Path, environment: dict[str, str]):
     (tmp_path / "shop.py").write_text(AGENT)
     command = [*COMMAND, "serve", "--agent", "support@2=shop:agent", "--port", "0", "--store", "runs.db"]
