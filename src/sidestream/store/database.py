@@ -11,10 +11,10 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError, FencedError, NewerSchemaError, StoreError
 from sidestream.store.blobs.folder import BlobFolder, BlobStore
 from sidestream.store.ids import PREFIX_END, RESERVED, check_id
+from sidestream.store.log.summary import TEXT_KINDS, says
 from sidestream.store.protocol import Append, ConversationInfo
 from sidestream.store.queries import SharedQueries
 from sidestream.store.records import Row
-from sidestream.store.said import KINDS, says
 
 DELETED_AT_ONCE = 200
 """Maximum conversations deleted per transaction, so that it does not hold its locks for long."""
@@ -32,7 +32,7 @@ SELECT_CONVERSATIONS = (
 before that timestamp, misses none."""
 NOT_RESERVED = f" AND (id < '{RESERVED}' OR id >= '{RESERVED}{PREFIX_END}')"
 WITH_PREFIX = " AND id >= {prefix} AND id < {prefix_end}"
-_OF_KINDS = "kind IN ({})".format(", ".join(f"'{kind}'" for kind in KINDS))
+_OF_KINDS = "kind IN ({})".format(", ".join(f"'{kind}'" for kind in TEXT_KINDS))
 WITH_TEXT = (
     f" AND EXISTS (SELECT 1 FROM {{records}} WHERE conversation = id AND {_OF_KINDS} "
     "AND {body} {like} {pattern} ESCAPE '!')"

@@ -9,7 +9,7 @@ import click
 from sidestream.cli.inputs import options
 
 if TYPE_CHECKING:
-    from sidestream.cli.display.code_blocks import Place
+    from sidestream.cli.display.formatting import Place
     from sidestream.cli.display.open_view import ViewOptions
     from sidestream.cli.inputs.agent_factory import AgentFactory
     from sidestream.cli.inputs.named_files import Template
@@ -212,7 +212,7 @@ async def _send(
 
 def _print_code(answer: str, place: "Place") -> None:
     """Print a code block of the answer, or all of it if it has none, which a note says."""
-    from sidestream.cli.display.code_blocks import code_block
+    from sidestream.cli.display.formatting import code_block
     from sidestream.cli.display.screen import write
 
     code = code_block(answer, place)

@@ -1,5 +1,8 @@
 """Pure functions that format parts, tool calls and results as terminal text without control characters."""
 
+import re
+from typing import Literal
+
 from sidestream import jsontext
 from sidestream.cli.display.screen import one_line
 from sidestream.results.citations import CitedSource
@@ -20,6 +23,13 @@ THINKING = "Thinking…"
 LOCAL = "here"
 """Location shown for a tool that the provider does not execute."""
 GRANTED = "allowed in this conversation"
+
+Place = Literal["first", "last"]
+
+_BLOCK = re.compile(
+    r"^[ ]{0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<code>.*?)(?:^[ ]{0,3}(?P=fence)[`~]*[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def thought_for(seconds: float | None) -> str:
@@ -188,3 +198,15 @@ def _advice(part: Error) -> str:
 def compact(value: Json) -> str:
     """Format a JSON value on one line, a string without quotes."""
     return one_line(value if isinstance(value, str) else jsontext.dumps(value).decode("utf-8", "replace"))
+
+
+def code_block(text: str, place: Place) -> str | None:
+    """Return the code of the first or last block, with a final newline, or None if there is none.
+
+    A block without an end extends to the end of the text.
+    """
+    found = [match["code"] for match in _BLOCK.finditer(text)]
+    if not found:
+        return None
+    code = found[0 if place == "first" else -1]
+    return code if code.endswith("\n") else f"{code}\n"

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from sidestream.errors import StoreError
 from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.summary import said_in
 from sidestream.store.protocol import ConversationInfo, Store
 from sidestream.store.records import MessageAdded, Record, Segment
-from sidestream.store.said import said_in
 
 MAX_CANDIDATES = 2000
 """Maximum conversations searched, the most recently changed first."""
