@@ -171,7 +171,6 @@ async def _chat(
             agents.use_model(existing.model)
         # Each line of a pipe is a separate message, whenever it arrives.
         interjections = reader if isinstance(reader, TerminalReader) else None
-        await agents.start_servers()
         session = create_session(agents, store, id, screen, view, reader.answer, interjections)
         await session.open(is_new=existing is None and selector.id is None)
         _print_introduction(session, screen.line, agents.config.resume_flags)

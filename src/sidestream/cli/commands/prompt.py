@@ -194,7 +194,6 @@ async def _send(
         if existing is not None and existing.model and sending.keeps_model:
             agents.use_model(existing.model)
         id = None if store is None else existing.id if existing is not None else new_id()
-        await agents.start_servers()
         session = create_session(agents, store, id, screen, view, read_answer, must_log=logging.is_required)
         await session.open(is_new=existing is None)
         if session.is_stored and (logging.is_required or view_options.verbose):

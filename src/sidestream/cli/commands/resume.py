@@ -32,7 +32,6 @@ async def resume_conversation(store: Store, request: ResumeRequest, view_options
     model = request.model or info.model or default_model()
     agents = await AgentFactory.load(AgentConfig(model=model, store=request.store, **request.agent))
     try:
-        await agents.start_servers()
         session = create_session(agents, store, info.id, screen, view, open_reader(None).answer)
         await session.open(is_new=False)
         status = session.chat.status

@@ -1,6 +1,5 @@
 """Creation of agents from command-line options."""
 
-import asyncio
 import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +15,7 @@ from sidestream.cli.inputs.field_values import ModelOptions, read_options, read_
 from sidestream.cli.inputs.imports import import_agent, import_functions
 from sidestream.cli.interrupts import run_async
 from sidestream.cli.key_file import stored_key
-from sidestream.errors import ConfigurationError, SidestreamError, ToolServerError
+from sidestream.errors import ConfigurationError
 from sidestream.jsontext import without_none
 from sidestream.limits import Limits
 from sidestream.providers.registry import ModelString
@@ -26,7 +25,7 @@ from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 from sidestream.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from sidestream.mcp import MCPConfig, MCPServer
+    from sidestream.mcp import MCPConfig
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True):
@@ -90,21 +89,10 @@ class AgentFactory:
 
         file = None if config.mcp == "-" else config.mcp
         servers = load_mcp_config(file, on_invalid=None if config.mcp_required else _report_left_out)
-        return cls(config, await use_sign_ins(servers))
-
-    async def start_servers(self) -> None:
-        """Start the local MCP servers, and leave out those that fail, unless all are required."""
-        servers = self._servers
-        if servers is None or self.config.mcp_required:
-            return
-        failures = await asyncio.gather(*(_failure_of(server) for server in servers.toolsets))
-        working: list[MCPServer] = []
-        for server, failure in zip(servers.toolsets, failures, strict=True):
-            if failure is None:
-                working.append(server)
-            else:
-                _report_left_out(failure)
-        self._servers = replace(servers, toolsets=tuple(working))
+        servers = await use_sign_ins(servers)
+        for server in servers.toolsets:
+            server.is_optional = not config.mcp_required
+        return cls(config, servers)
 
     @property
     def server_labels(self) -> list[str]:
@@ -204,19 +192,9 @@ class AgentFactory:
             await agent.aclose()
 
 
-def _report_left_out(error: SidestreamError) -> None:
+def _report_left_out(error: ConfigurationError) -> None:
     text = redact(one_line(str(error), 1000))
     click.echo(f"warning: {text} (the server is left out; --mcp-required makes this an error)", err=True)
-
-
-async def _failure_of(server: "MCPServer") -> ToolServerError | None:
-    """Start a server and return why it cannot be used, or None."""
-    try:
-        await server.list()
-    except ToolServerError as error:
-        await server.aclose()
-        return error
-    return None
 
 
 def loaded_factory(config: AgentConfig) -> AgentFactory:

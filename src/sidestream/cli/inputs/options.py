@@ -104,14 +104,14 @@ def agent_options(command: F) -> F:
         ),
         click.option("--approve", type=click.Choice(VERDICTS), help=APPROVE_HELP),
         click.option(
-            "--mcp",
-            metavar="FILE",
-            help="Use the local and remote MCP servers in this mcp.json. - uses the one in this folder.",
-        ),
-        click.option(
             "--mcp-required",
             is_flag=True,
             help="Fail if an MCP server cannot be used, instead of leaving it out.",
+        ),
+        click.option(
+            "--mcp",
+            metavar="FILE",
+            help="Use the local and remote MCP servers in this mcp.json. - uses the one in this folder.",
         ),
         click.option("--agent", metavar="MODULE:NAME", help="Use the Agent that this Python module defines."),
         click.option(
