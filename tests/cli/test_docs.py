@@ -38,7 +38,8 @@ def every_command(group: click.Group, path: str = "") -> Iterator[tuple[str, cli
 
 
 PERSON = '{"name": "Ada", "age": 36}'
-ANSWERS = [PERSON, PERSON, "A short summary."]
+PEOPLE = '{"items": [{"name": "Ada", "age": 36}, {"name": "Alan", "age": 41}]}'
+ANSWERS = [PERSON, PEOPLE, PERSON, "A short summary."]
 """What the model answers to the prompts of the page, in order."""
 
 

@@ -1,6 +1,7 @@
 """`sidestream serve` as a process: its caps, and what it deletes."""
 
 import asyncio
+import json
 import os
 import subprocess
 import time
@@ -123,7 +124,8 @@ def test_unusable_model_is_rejected_before_start(model: str, said: str, tmp_path
 async def test_mcp_file_servers_are_named_if_models_may_use_them(
     tmp_path: Path, options: tuple[str, ...], are_named: bool
 ) -> None:
-    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"files": {"command": "true"}, "off": {"disabled": true}}}')
+    servers = {"files": {"command": "true"}, "off": {"disabled": True}, "bad": {"command": "true", "nonsense": 1}}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
     (tmp_path / "shop.py").write_text('from sidestream import Agent\nagent = Agent("openai-responses")\n')
     env = {
         **os.environ,
@@ -145,6 +147,7 @@ async def test_mcp_file_servers_are_named_if_models_may_use_them(
                 assert (await client.get("api/about")).status_code == 200
     said = (tmp_path / "stderr").read_text()
     assert ("MCP servers in .mcp.json: files\n" in said) == are_named
+    assert "left out an MCP server: .mcp.json: server 'bad'" in said
 
 
 def run_serve(path: Path, *options: str) -> tuple[int, str, str]:

@@ -1,6 +1,7 @@
 """The behaviour of every store, in SQLite and in PostgreSQL."""
 
 import asyncio
+import json
 import random
 from contextlib import aclosing
 from typing import cast
@@ -177,6 +178,39 @@ async def test_list_is_filtered_by_prefix_and_search(store: Store):
     assert await found(search="Größe") == ["anna/b"]
     assert await found(prefix="anna/", search="HE SAID") == ["anna/a"]
     assert [info.id for info in await store.conversations(1, 3.0, prefix="anna/")] == ["anna/b"]
+
+
+@requirement("R143")
+async def test_search_matches_text_not_its_json(store: Store):
+    for number in range(6):
+        body = answer(f"the answer is {number}") if number % 2 else message(1, f"question {number}").body
+        kind = "text" if number % 2 else "message"
+        await store.append(f"talk-{number}", 0, [row(1, kind, body=body)])
+
+    async def found(text: str, limit: int = 100, before: float | None = None) -> list[str]:
+        return [info.id for info in await store.conversations(limit, before, search=text)]
+
+    for word in ("role", "parts", "text-delta", "delta", '"type"', "msg_1"):
+        assert await found(word) == [], word
+    assert await found("text") == []
+    assert await found("THE ANSWER", 10) == ["talk-1", "talk-3", "talk-5"]
+    assert await found("t", 10) == ["talk-0", "talk-1", "talk-2", "talk-3", "talk-4", "talk-5"]
+
+
+async def test_search_fills_pages_past_conversations_without_text(store: Store):
+    for number, said in enumerate(("a role", "no", "no", "no", "a role", "no", "a role")):
+        await store.append(f"talk-{number}", 0, [replace(message(1, said), time=float(number))])
+    first = await store.conversations(2, search="role")
+    assert [info.id for info in first] == ["talk-6", "talk-4"]
+    assert [info.id for info in await store.conversations(2, first[-1].updated, search="role")] == ["talk-0"]
+
+
+def answer(text: str) -> bytes:
+    """The body of a text block."""
+    parts = [{"type": "text-start", "id": "msg_1"}, {"type": "text-delta", "id": "msg_1", "delta": text}]
+    return json.dumps(
+        {"type": "segment", "kind": "text", "parts": [*parts, {"type": "text-end", "id": "msg_1"}]}
+    ).encode()
 
 
 @requirement("R142")

@@ -47,6 +47,15 @@ def read() -> dict[str, str]:
     return keys
 
 
+def stored_key(text: str) -> str:
+    """Return the stored key with this name, or the text itself, which is a key. Raises ConfigurationError if empty."""
+    key = (read().get(text) or text).strip()
+    if not key:
+        raise ConfigurationError("--key is empty: give an API key, or the name of a stored one")
+    register_secret(key)
+    return key
+
+
 def load(environment: MutableMapping[str, str] | None = None, *, warns: bool = True) -> None:
     """Set the keys in the environment of this process, except variables that are already set.
 

@@ -41,7 +41,7 @@ COMMANDS = {
     "record": LazyCommand("record", "Run COMMAND and record its traffic with model providers in FILE."),
     "serve": LazyCommand("serve", "Serve a chat page, the Responses API and streams for other front ends."),
     "worker": LazyCommand("worker", "Execute runs that other programs started."),
-    "runs": LazyCommand("runs", "List, show, follow, stop and resume runs."),
+    "runs": LazyCommand("runs", "List, show, follow, stop, resume and decide runs."),
     "index": LazyCommand("index", "Index files and folders for file search, and search them."),
     "local": LazyCommand("local", "Install the embedded models, and add models of your own."),
     "demo": LazyCommand("demo", "Play recorded runs, and a live one on this machine."),

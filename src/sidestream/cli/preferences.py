@@ -22,6 +22,8 @@ class Preferences(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether prompts are logged."""
     knows_log: bool = False
     """Whether the user has been told that prompts are logged."""
+    known_model: str | None = None
+    """Model that was chosen for the user and named to them."""
 
 
 def path() -> Path:

@@ -18,11 +18,13 @@ from sidestream.messages.message import ChatMessage
 from sidestream.run.prompts import Prompt
 from sidestream.run.run import Run
 from sidestream.run.settings import StreamErrors
+from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.writer import LogDetail, Writer
 from sidestream.store.protocol import Store
 from sidestream.store.records import STARTED, Body, Row, RunStarted, Segment, open_run, unpack
-from sidestream.stream.parts import Finish, StreamStart, Usage
+from sidestream.stream.parts import Finish, StreamPart, StreamStart, Usage
 from sidestream.tools.approvals import Decision
+from sidestream.turn.machine import Turn
 
 
 class Begun(Struct, frozen=True, kw_only=True):
@@ -113,15 +115,18 @@ class Beginning:
         return cast(CallSettings, {**self.job.call_settings(self.chat.agent), **self._call})
 
 
-async def begin_again(store: Store, run: RunSummary) -> int:
+async def begin_again(store: Store, run: RunSummary, decisions: Sequence[Decision] = ()) -> int:
     """Record that an abandoned, stopped or failed run continues, and return the last record's sequence number.
 
-    Raises ConfigurationError if the run cannot be continued, ConflictError if a worker is executing it.
+    A run that waits continues with `decisions` on all its pending calls. Raises ConfigurationError if the run cannot
+    be continued, ConflictError if a worker is executing it.
     """
     if run.status == "complete":
         raise ConfigurationError("the run is complete; there is nothing to resume")
-    if run.status == "waiting":
-        raise ConfigurationError("the run waits for a decision; decide it with `sidestream logs resume`")
+    if run.status == "waiting" and not decisions:
+        raise ConfigurationError(
+            "the run waits for a decision; use `sidestream runs approve` or `sidestream runs deny`"
+        )
     if run.job is None:
         raise ConfigurationError("the run's log holds no job to continue it with; use `sidestream logs resume`")
     if run.status == "unfinished":
@@ -130,8 +135,19 @@ async def begin_again(store: Store, run: RunSummary) -> int:
     writer = Writer(store, run.conversation, rows[-1].seq)
     writer.run_details = _queued_details(run.job, run.job.at)
     metadata = _started(rows).message_metadata
-    writer.begin(run.id, model=run.model, opening=(), message_metadata=metadata, decisions=())
+    effects = await _effects(store, run, decisions) if decisions else ()
+    writer.begin(run.id, model=run.model, opening=(), message_metadata=metadata, decisions=decisions)
+    writer.feed(effects)
     return await written(writer)
+
+
+async def _effects(store: Store, run: RunSummary, decisions: Sequence[Decision]) -> list[StreamPart]:
+    """Return the parts that report decisions. Raises ApprovalError if they do not match the pending approvals."""
+    state = (await Conversation(store, run.conversation).state()).run_state
+    assert state is not None
+    reported = Turn(state=state.turn, tools=None).resumed(decisions)
+    # The agent's limits are checked by its worker.
+    return [part for part in reported if not isinstance(part, Finish)]
 
 
 def empty_run(agent: Agent[Any], job: Job) -> list[Body]:

@@ -21,12 +21,17 @@ class ModelSettings(Config, frozen=True, kw_only=True):
     """Settings that each provider maps to its own parameters. None means the provider's default."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """Sampling temperature. Higher values give more varied answers."""
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Probability mass of the tokens to sample from."""
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     """Maximum output tokens per response."""
     stop: Stop | None = None
+    """Strings at which the answer ends."""
     seed: int | None = None
+    """Seed for sampling, for answers that are more alike."""
     thinking: Thinking | None = None
+    """Reasoning level (`off`, `on`, `low`, `medium`, `high`), or a maximum in tokens."""
     cache: bool | None = None
     """Whether to use prompt caching, if the provider has a switch for it."""
     tool_choice: Annotated[str, Meta(min_length=1)] | None = None

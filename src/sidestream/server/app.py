@@ -58,6 +58,7 @@ def create_app(
     engine: str | Engine | None = None,
     mcp_hosts: Sequence[str] = (),
     mcp_file: str | None = None,
+    models: Sequence[str] = (),
     index_folders: Sequence[str] = (),
     examples: Sequence[str] = (),
 ) -> Starlette:
@@ -78,7 +79,8 @@ def create_app(
     left; with `on_disconnect="cancel"` it is stopped. `caps` limits what one tenant may use. `dialect` selects the
     Responses API: OpenAI's, or `"open-responses"`.
 
-    A request may name MCP servers at `mcp_hosts`. `mcp_file` is the `mcp.json` that the web UI shows. There, folders
+    `models` are model strings that the web UI offers besides each provider's default model. A request may name MCP
+    servers at `mcp_hosts`. `mcp_file` is the `mcp.json` that the web UI shows. There, folders
     below `index_folders` can be added to this machine's file index, which models can search. `examples` are the
     prompts that the web UI shows in an empty chat. Changing MCP servers, testing keys and indexing folders is
     administration: anyone who may do it can run programs on this machine. Only requests with `owner_token` may, and
@@ -111,6 +113,7 @@ def create_app(
         engine=Secret(engine) if isinstance(engine, str) else engine,
         mcp_hosts=_several(mcp_hosts),
         mcp_file=mcp_file,
+        models=_several(models),
         index_folders=_several(index_folders),
         examples=_several(examples),
     )

@@ -171,7 +171,10 @@ class Server:
 def _read_servers(file: str) -> "MCPConfig":
     from sidestream.mcp import MCPConfig, load_mcp_config
 
-    return load_mcp_config(file) if Path(file).exists() else MCPConfig()
+    def report(error: ConfigurationError) -> None:
+        _log.warning("left out an MCP server: %s", redact(str(error)))
+
+    return load_mcp_config(file, on_invalid=report) if Path(file).exists() else MCPConfig()
 
 
 def _guarded(config: "MCPConfig", file: str) -> "MCPConfig":

@@ -108,6 +108,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Hosts of MCP servers that a request may name. Others must be configured on the server."""
     mcp_file: str | None = None
     """Path of the `mcp.json` that the web UI edits."""
+    models: Sequence[str] = ()
+    """Model strings to offer besides each provider's default model."""
     index_folders: Sequence[str] = ()
     """Folders that the web UI may index, including their subfolders. Empty means the web UI has no file index."""
     examples: Sequence[str] = ()

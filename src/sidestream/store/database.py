@@ -11,6 +11,7 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError, FencedError, NewerSchemaError, StoreError
 from sidestream.store.blobs.folder import BlobFolder, BlobStore
 from sidestream.store.ids import PREFIX_END, RESERVED, check_id
+from sidestream.store.log.summary import TEXT_KINDS, says
 from sidestream.store.protocol import Append, ConversationInfo
 from sidestream.store.queries import SharedQueries
 from sidestream.store.records import Row
@@ -31,11 +32,17 @@ SELECT_CONVERSATIONS = (
 before that timestamp, misses none."""
 NOT_RESERVED = f" AND (id < '{RESERVED}' OR id >= '{RESERVED}{PREFIX_END}')"
 WITH_PREFIX = " AND id >= {prefix} AND id < {prefix_end}"
+_OF_KINDS = "kind IN ({})".format(", ".join(f"'{kind}'" for kind in TEXT_KINDS))
 WITH_TEXT = (
-    " AND EXISTS (SELECT 1 FROM {records} WHERE conversation = id AND kind IN ('message', 'text', 'text-delta') "
+    f" AND EXISTS (SELECT 1 FROM {{records}} WHERE conversation = id AND {_OF_KINDS} "
     "AND {body} {like} {pattern} ESCAPE '!')"
 )
 """Conditions for that list."""
+SELECT_TEXTS = (
+    f"SELECT seq, time, run, kind, body, '' FROM {{records}} WHERE conversation = {{conversation}} AND {_OF_KINDS} "
+    "AND {body} {like} {pattern} ESCAPE '!'"
+)
+"""Rows of a conversation whose JSON contains a string."""
 SELECT_ENDED_RUNS = (
     "SELECT seq, time, run, kind, body, '' FROM {records} WHERE kind = 'finish' AND time > {since}{where} ORDER BY time"
 )
@@ -103,13 +110,32 @@ class DatabaseStore(SharedQueries, ABC):
         """
         if limit < 1:
             return []
+        if not search:
+            return await self._page(limit, before, prefix)
+        pattern = f"%{_pattern(search)}%"
+        found: list[ConversationInfo] = []
+        page = await self._page(limit, before, prefix, pattern)
+        while True:
+            found += [info for info in page if await self._says(info.id, search, pattern)]
+            if len(page) < limit or len(found) >= limit:
+                break
+            page = await self._page(limit, page[-1].updated, prefix, pattern)
+        return [info for info in found if info.updated >= found[limit - 1].updated] if len(found) > limit else found
+
+    async def _page(self, limit: int, before: float | None, prefix: str, pattern: str = "") -> list[ConversationInfo]:
+        """Return one page of conversations, those whose JSON matches the pattern."""
         values: dict[str, object] = {"before": inf if before is None else before, "skip": limit - 1}
         values |= _range(prefix)
-        if search:
-            values["pattern"] = f"%{_pattern(search)}%"
+        if pattern:
+            values["pattern"] = pattern
         fields = ConversationInfo.__struct_fields__
         found = await self._list(values)
         return [ConversationInfo(**dict(zip(fields, row, strict=True))) for row in found]
+
+    async def _says(self, conversation: str, text: str, pattern: str) -> bool:
+        """Return whether a message of the conversation contains the text, rather than its JSON only."""
+        found = await self._texts({"conversation": conversation, "pattern": pattern})
+        return any(says(row, text) for row in rows_of(found))
 
     async def find_run(self, run: str) -> tuple[str, int] | None:
         """Return the conversation of a run and the sequence number of its first record.
@@ -198,6 +224,10 @@ class DatabaseStore(SharedQueries, ABC):
         """
 
     @abstractmethod
+    async def _texts(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """Return the rows of `SELECT_TEXTS`."""
+
+    @abstractmethod
     async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
         """Return the conversation of a run and the sequence number of its first record."""
 
@@ -234,6 +264,11 @@ def list_query(values: Mapping[str, object], mark: str, names: Mapping[str, str]
     where = (WITH_PREFIX if "prefix" in values else NOT_RESERVED) + (WITH_TEXT if "pattern" in values else "")
     words = {**names, **{name: mark.format(name) for name in values}}
     return SELECT_CONVERSATIONS.format(**words, where=where.format(**words))
+
+
+def texts_query(mark: str, names: Mapping[str, str]) -> str:
+    """Return the query for the texts of a conversation in the database's dialect."""
+    return SELECT_TEXTS.format(**names, **{name: mark.format(name) for name in ("conversation", "pattern")})
 
 
 def ended_runs_query(values: Mapping[str, object], mark: str, names: Mapping[str, str]) -> str:

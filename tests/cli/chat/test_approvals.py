@@ -238,6 +238,7 @@ def test_logged_external_call_is_shown_and_can_be_denied(sidestream: Run, tmp_pa
         left = sidestream("logs", "resume", chat, *where, "--approve", "run", base_url=fake.base_url)
         assert left.returncode == 3
         assert "The call needs an external result." in left.stderr
+        assert f"sidestream logs resume {chat} --approve run" in left.stderr
         done = sidestream("logs", "resume", chat, *where, input="y\nn later\n", base_url=fake.base_url)
     assert (done.returncode, done.stdout) == (0, "Fine.\n")
     assert "later" in outputs(fake.requests[1])["call_1"]

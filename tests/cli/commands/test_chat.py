@@ -266,3 +266,25 @@ def test_invalid_chat_usage_prints_one_line_and_exits_2(sidestream: Run, args: t
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
+
+
+def test_chat_fills_template_with_each_message(sidestream: Run, tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("Some notes.")
+    sidestream("--save", "french", "-s", "Speak $lang.", "Translate: $input")
+    args = ("chat", "-n", "-t", "french", "-p", "lang", "French", "-f", "notes.txt", "one")
+    with FakeProvider([sse(responses_text("un")), sse(responses_text("deux"))]).in_thread() as fake:
+        done = sidestream(*args, input="two\n", base_url=fake.base_url)
+    assert (done.returncode, done.stdout) == (0, "un\ndeux\n")
+    assert {request.json["instructions"] for request in fake.requests} == {"Speak French."}
+    said = [request.json["input"][-1]["content"] for request in fake.requests]
+    assert said == ["Some notes.\n\nTranslate: one", "Translate: two"]
+
+
+def test_chat_sends_template_without_input_first(sidestream: Run):
+    sidestream("--save", "joke", "-m", "openai-responses:gpt-fun", "Tell a joke.")
+    with FakeProvider([sse(responses_text("Ha.")), sse(responses_text("Ho."))]).in_thread() as fake:
+        sidestream("chat", "-n", "-t", "joke", input="Another.\n", base_url=fake.base_url)
+        missing = sidestream("chat", "-n", "-p", "lang", "French", base_url=fake.base_url)
+    assert [request.json["input"][-1]["content"] for request in fake.requests] == ["Tell a joke.", "Another."]
+    assert fake.requests[0].json["model"] == "gpt-fun"
+    assert (missing.returncode, "-t" in missing.stderr) == (2, True)

@@ -1,6 +1,8 @@
 """Log search and export, branches of a chat, embeddings, completion, doctor, MCP checks, and start-up."""
 
+import asyncio
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from sidestream.store import open_store
 from sidestream.store.log.search import search
 from sidestream.testing import FakeProvider, Recording, ResponsesScript, responses_text, sse
 from support.places import TESTS
-from support.stores import message
+from support.stores import message as message_row
 
 ROGUE = TESTS / "support" / "mcp_servers" / "rogue.py"
 STORE = {"SIDESTREAM_STORE": "talks.db"}
@@ -36,7 +38,7 @@ async def test_search_finds_words_phrases_and_prefixes_best_first(tmp_path: Path
         "d": "Nothing of the kind.",
     }
     for id, text in texts.items():
-        await store.append(id, 0, [message(1, text)])
+        await store.append(id, 0, [message_row(1, text)])
 
     async def ids(query: str, **options: Any) -> list[str]:
         return [hit.conversation.id for hit in await search(store, query, **options)]
@@ -215,6 +217,8 @@ def test_doctor_lists_setup_and_fails_when_broken(sidestream: Run, tmp_path: Pat
     assert whole.returncode == 0, whole.stdout
     for part in ("OPENAI_API_KEY: environment", "openai-responses: the saved default", "log.db: 0 conversations"):
         assert part in whole.stdout
+    assert "does not answer" not in whole.stdout
+    assert "extra all" not in whole.stdout
     (tmp_path / "mcp.json").write_text("{")
     (tmp_path / "bad.db").write_bytes(b"no database at all " * 1000)
     env = {"SIDESTREAM_STORE": "bad.db", "SIDESTREAM_MODEL": "nobody", "OPENAI_BASE_URL": "nonsense"}
@@ -222,6 +226,65 @@ def test_doctor_lists_setup_and_fails_when_broken(sidestream: Run, tmp_path: Pat
     assert broken.returncode == 1
     found = [json.loads(line) for line in broken.stdout.splitlines()]
     assert {entry["topic"] for entry in found if entry["state"] == "broken"} == {"keys", "model", "log", "mcp"}
+
+
+@pytest.mark.parametrize("broken", [{"command": "no-such-program-at-all"}, {"command": "x", "nonsense": 1}])
+def test_broken_mcp_server_is_left_out_unless_required(sidestream: Run, tmp_path: Path, broken: dict[str, Any]):
+    works = {"command": sys.executable, "args": ["-I", str(ROGUE)]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"fails": broken, "works": works}}))
+    with FakeProvider([sse(responses_text("Hi."))]).in_thread() as fake:
+        done = sidestream("--mcp", "-", "Hi", base_url=fake.base_url)
+        strict = sidestream("--mcp", "-", "--mcp-required", "Hi", base_url=fake.base_url)
+    assert (done.returncode, done.stdout) == (0, "Hi.\n")
+    assert re.fullmatch(r"warning: .*'fails'.* left out.*\n", done.stderr)
+    assert "pid" in [tool["name"] for tool in fake.requests[0].json["tools"]]
+    assert strict.returncode in (1, 2)
+    assert "'fails'" in strict.stderr
+    assert len(fake.requests) == 1
+
+
+def test_model_chosen_for_user_is_named_once(sidestream: Run, tmp_path: Path):
+    (tmp_path / ".config" / "sidestream" / "settings.json").write_text('{"log": false}')
+    with FakeProvider([sse(responses_text("Hi."))] * 3).in_thread() as fake:
+        lines = [sidestream("Hi", base_url=fake.base_url).stderr for _ in range(2)]
+        assert sidestream("-m", "openai-responses", "Hi", base_url=fake.base_url).stderr == ""
+    assert lines[0].startswith("model: openai-responses (OPENAI_API_KEY is set")
+    assert lines[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--schema", "", "Hi"), "--schema is empty"),
+        (("--cid", "zzz", "--store", "talks.db", "Hi"), "no conversation 'zzz'; sidestream logs list shows"),
+        (("--cid", "chat_abcdef01235", "--store", "talks.db", "Hi"), "did you mean chat_abcdef01234?"),
+        (("models", "default", "nope:x"), "'nope'"),
+        (("models", "default", "openia:x"), "did you mean openai:x?"),
+        (("chat", "-n", "/foo"), "unknown command /foo; /help lists"),
+    ],
+)
+async def test_wrong_name_gets_fitting_advice(sidestream: Run, tmp_path: Path, args: tuple[str, ...], message: str):
+    store = open_store(tmp_path / "talks.db")
+    await store.append("chat_abcdef01234", 0, [message_row(1, "Hi")])
+    await store.aclose()
+    done = await asyncio.to_thread(sidestream, *args)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "nope" not in args[-1] or "did you mean" not in done.stderr
+
+
+def test_doctor_lists_optional_parts_with_all(sidestream: Run):
+    lines = sidestream("doctor", "--all", "--json").stdout.splitlines()
+    found = [json.loads(line) for line in lines]
+    assert len(set(lines)) == len(lines)
+    assert {"mcp", "servers", "embedded model"} <= {entry["topic"] for entry in found}
+    assert all("ollama" in entry["text"] for entry in found if "11434" in entry["text"])
+
+
+def test_doctor_reports_chosen_server_that_does_not_answer(sidestream: Run):
+    done = sidestream("doctor", env={"SIDESTREAM_MODEL": "ollama:qwen3"})
+    assert done.returncode == 1
+    assert re.search(r"broken +ollama: \S+ does not answer \(start the server\)", done.stdout), done.stdout
 
 
 @requirement("R170")

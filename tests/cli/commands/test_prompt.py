@@ -17,6 +17,7 @@ from sidestream.stream.parts import File, TextDelta, part_from_json
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
+    MessagesScript,
     Reply,
     ResponsesScript,
     error_reply,
@@ -90,6 +91,128 @@ def test_non_streaming_answer_prints_same_output(sidestream: Run):
     for done in (streamed, whole):
         assert "  │ print(1)\n" in done.stderr
         assert "  │ 1\n" in done.stderr
+
+
+BLOCKS = """Here:
+
+```python
+print(1)
+```
+
+and:
+
+~~~~sh
+ls ```
+~~~~
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "answer", "printed"),
+    [
+        ("-x", BLOCKS, "print(1)\n"),
+        ("--xl", BLOCKS, "ls ```\n"),
+        ("--extract", "```\ncut off", "cut off\n"),
+        ("--extract-last", "None here.", "None here.\n"),
+    ],
+)
+def test_only_code_block_is_printed(sidestream: Run, option: str, answer: str, printed: str):
+    with FakeProvider([sse(responses_text(answer))]).in_thread() as fake:
+        done = sidestream(option, "Hi", base_url=fake.base_url)
+    assert (done.returncode, done.stdout) == (0, printed)
+    assert ("has no code block" in done.stderr) == (answer == "None here.")
+
+
+@pytest.mark.parametrize(
+    "args", [("-x", "--json"), ("-x", "--xl"), ("--schema", "a", "--schema-multi", "b"), ("--key", " ")]
+)
+def test_contradicting_options_are_refused(sidestream: Run, args: tuple[str, ...]):
+    done = sidestream(*args, "Hi")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_schema_multi_requests_list_of_items(sidestream: Run):
+    with FakeProvider([sse(responses_text('{"items": []}'))]).in_thread() as fake:
+        done = sidestream("--schema-multi", "name, age int", "Hi", base_url=fake.base_url)
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"items": []})
+    schema = fake.requests[0].json["text"]["format"]["schema"]
+    assert list(schema["properties"]) == ["items"]
+    assert list(schema["properties"]["items"]["items"]["properties"]) == ["name", "age"]
+
+
+def test_query_selects_first_matching_model(sidestream: Run):
+    with FakeProvider([sse(responses_text("Hi."))] * 2).in_thread() as fake:
+        done = sidestream("-q", "GPT", "-q", "mini", "Hi", base_url=fake.base_url)
+        default = sidestream("-q", "gpt", "Hi", base_url=fake.base_url, env={"SIDESTREAM_MODEL": "anthropic"})
+        missing = sidestream("-q", "haiku", "Hi", base_url=fake.base_url)
+    model, second = (request.json["model"] for request in fake.requests)
+    assert "mini" in model
+    assert done.stderr == f"model: openai-responses:{model} (-q GPT mini)\n"
+    assert (second, default.returncode) == ("gpt-5.6", 0)
+    assert (missing.returncode, "no known model contains haiku" in missing.stderr) == (2, True)
+
+
+def test_key_option_takes_key_or_stored_name(sidestream: Run):
+    stored, given = "sk-stored-0123456789", "sk-given-0123456789"
+    sidestream("keys", "set", "WORK_KEY", input=stored)
+    with FakeProvider([sse(responses_text("Hi."))] * 2).in_thread() as fake:
+        for key in ("WORK_KEY", given):
+            done = sidestream("--key", key, "--log", "--store", "talks.db", "Hi", base_url=fake.base_url)
+            assert (done.returncode, done.stdout) == (0, "Hi.\n")
+    sent = [request.headers["authorization"] for request in fake.requests]
+    assert sent == [f"Bearer {stored}", f"Bearer {given}"]
+
+
+def test_functions_option_takes_python_code(sidestream: Run, tmp_path: Path):
+    (tmp_path / "default.py").write_text("def triple(x: int) -> int:\n    return 3 * x\n")
+    code = "def double(x: int) -> int: return 2 * x"
+    replies = [ResponsesScript().function_call("double", {"x": 4}, "c1").reply(), sse(responses_text("8."))]
+    with FakeProvider(replies).in_thread() as fake:
+        done = sidestream("--functions", code, "--functions", "default.py", "Hi", base_url=fake.base_url)
+        wrong = sidestream("--functions", "def double(x", "Hi", base_url=fake.base_url)
+    assert (done.returncode, done.stdout) == (0, "8.\n")
+    assert [tool["name"] for tool in fake.requests[0].json["tools"]] == ["double", "triple"]
+    assert fake.requests[1].json["input"][-1]["output"] == "8"
+    assert (wrong.returncode, "SyntaxError" in wrong.stderr) == (2, True)
+
+
+def anthropic(fake: FakeProvider) -> dict[str, str]:
+    """What the environment of a command needs for this provider."""
+    return {"ANTHROPIC_BASE_URL": fake.base_url, "ANTHROPIC_API_KEY": KEY, "SIDESTREAM_MODEL": "anthropic"}
+
+
+def test_uncited_search_results_are_folded_links(sidestream: Run):
+    found = [{"type": "web_search_result", "url": f"https://a.example/{at}", "title": f"Page {at}"} for at in range(8)]
+    cited = {
+        "type": "web_search_result_location",
+        "url": "https://a.example/1",
+        "title": "Page 1",
+        "cited_text": "rain",
+    }
+    script = MessagesScript().web_search("rain", found).text("It rains.", citations=[cited])
+    with FakeProvider([script.reply(), script.reply()]).in_thread() as fake:
+        done = sidestream("-T", "web_search", "--log", "Hi", env=anthropic(fake))
+        verbose = sidestream("-v", "-T", "web_search", "Hi", env=anthropic(fake))
+    assert done.stderr.splitlines()[1:] == [
+        "Searched “rain” · 8 pages",
+        "sources:",
+        "  [1] Page 1  https://a.example/1",
+        "      “rain”",
+        "  Page 0  https://a.example/0",
+        "  Page 2  https://a.example/2",
+        "  Page 3  https://a.example/3",
+        "  … and 4 more that are not cited; -v lists them",
+    ]
+    assert verbose.stderr.count("https://a.example/") == 8
+    assert sidestream("logs", "files").stdout == ""
+
+
+def test_edited_file_is_shown_without_editor_command(sidestream: Run):
+    edit = {"command": "create", "path": "/tmp/a.py", "file_text": "print(1)\n"}
+    created = {"type": "text_editor_code_execution_create_result", "is_file_update": False}
+    with FakeProvider([MessagesScript().text_editor(edit, created).text("Done.").reply()]).in_thread() as fake:
+        done = sidestream("-T", "code_interpreter", "Hi", env=anthropic(fake))
+    assert done.stderr.startswith("Writing code…\n  │ print(1)\n")
 
 
 def test_progress_goes_to_stderr(sidestream: Run):

@@ -204,7 +204,7 @@ async def test_runs_are_listed_shown_tailed_stopped_and_resumed(
                 break
     done = await in_thread(sidestream, "runs", "list", *at)
     assert re.fullmatch(
-        rf"{run}  \S+ \S+  unfinished  \S+:{worker.process.pid} +openai-responses:gpt-5 +How long does it take\?\n",
+        rf"{run}  \S+ \S+  unfinished  support@2 +\S+:{worker.process.pid} +openai-responses:gpt-5 +How long does it take\?\n",
         done.stdout,
     )
     done = await in_thread(sidestream, "runs", "show", run, "--json", *at)
@@ -225,6 +225,48 @@ async def test_runs_are_listed_shown_tailed_stopped_and_resumed(
     done = await in_thread(sidestream, "runs", "resume", run, *at)
     assert done.returncode == 2
     assert "there is nothing to resume" in done.stderr
+    shown = await in_thread(sidestream, "runs", "tail", run, *at)
+    assert (shown.returncode, "Two days." in shown.stdout) == (0, True)
+    last = await in_thread(sidestream, "runs", "tail", run, "--after", "10000", *at)
+    assert (last.returncode, last.stdout) == (0, "")
+
+
+async def test_tail_ends_with_run_in_progress(start: Start, client: RunClient, fake: FakeProvider, sidestream: Run):
+    fake.add(ResponsesScript().text("Two days.").reply())
+    run = await client.start("talk", "How long does it take?")
+    tail = asyncio.create_task(in_thread(sidestream, "runs", "tail", run, "--store", "runs.db", "--json"))
+    await in_thread(start)
+    done = await tail
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, records[-1]["kind"]) == (0, "finish")
+
+
+@pytest.mark.parametrize(("verb", "output"), [(["approve"], "seen"), (["deny", "--reason", "Not now."], "Not now.")])
+async def test_pending_call_is_decided_and_run_continues(
+    start: Start,
+    client: RunClient,
+    fake: FakeProvider,
+    sidestream: Run,
+    tmp_path: Path,
+    verb: list[str],
+    output: str,
+):
+    (tmp_path / "shop.py").write_text(LOOK + AGENT.replace("none", 'none", tools=[look], approval="ask'))
+    fake.add(ResponsesScript().function_call("look", {}, "c1").reply(), ResponsesScript().text("Done.").reply())
+    at = ("--store", "runs.db")
+    await in_thread(start)
+    run = await client.start("talk", "Look.")
+    done = await in_thread(sidestream, "runs", "tail", run, *at)
+    assert (done.returncode, f"sidestream runs approve {run}" in done.stderr) == (3, True)
+    done = await in_thread(sidestream, "runs", "approve", run, "approval_0", *at)
+    assert (done.returncode, "does not wait for 'approval_0'" in done.stderr) == (2, True)
+    done = await in_thread(sidestream, "runs", verb[0], run, *verb[1:], *at)
+    word = "approved" if verb[0] == "approve" else "denied"
+    assert re.fullmatch(rf"{word}: look \(approval_\w+\)\n", done.stdout), done.stderr
+    assert await text_of(client) == "Done."
+    assert output in json.dumps(fake.requests[-1].json)
+    done = await in_thread(sidestream, "runs", *verb, run, *at)
+    assert (done.returncode, "does not wait for a decision" in done.stderr) == (2, True)
 
 
 async def test_unclaimed_run_is_shown_as_queued_or_scheduled(client: RunClient, sidestream: Run):
@@ -289,6 +331,26 @@ async def test_example_survives_kill_during_answer():
     command = [sys.executable, str(ROOT / "examples" / "durable.py")]
     done = await in_thread(subprocess.run, command, capture_output=True, text=True, timeout=BOUND_S)
     assert re.fullmatch(r"gapless: \d+ parts, 1 takeover, 3 processes", done.stdout.splitlines()[-1]), done.stderr
+
+
+def test_server_offers_each_given_model(tmp_path: Path, environment: dict[str, str]):
+    models = ["openai-responses:gpt-a", "openai:gpt-b"]
+    options = [word for model in models for word in ("-m", model)]
+    command = [*COMMAND, "serve", *options, "--port", "0", "--store", "runs.db"]
+    process = Warm(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        address, token = printed_address(process.stdout.readline())
+        assert process.stderr.readline() == f"models: {', '.join(models)}; press Ctrl+C to stop the server\n"
+        request = urllib.request.Request(f"{address}api/models", headers=token)
+        with urllib.request.urlopen(request, timeout=BOUND_S) as response:
+            offered = json.load(response)["models"]
+        assert set(models) <= {entry["name"] for entry in offered}
+        assert [entry["name"] for entry in offered if entry["default"]] == models[:1]
+    finally:
+        process.kill()
+        process.communicate(timeout=BOUND_S)
 
 
 def test_server_serves_given_agents(tmp_path: Path, environment: dict[str, str]):

@@ -16,6 +16,7 @@ from cli.vt import Terminal
 from requirements import requirement
 from sidestream import cli
 from sidestream.cli.chat.line_reader import TypedLines
+from sidestream.cli.display import live_screen
 from sidestream.cli.display.live_screen import LiveScreen, MarkdownStream, drawn, picture_protocol
 from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.cli.display.screen import Screen
@@ -59,6 +60,21 @@ x = 1
 
 The [link](https://a.example/x) ends it.
 """
+
+
+def test_status_lines_never_stay_while_two_threads_draw(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(live_screen, "REFRESHES_PER_S", 2000)
+    place = io.StringIO()
+    console = Console(file=place, force_terminal=True, width=80, height=30, highlight=False, markup=False)
+    screen = LiveScreen(place, place, console=console)
+    screen.begin("model")
+    for number in range(200):
+        screen.code(f"call-{number}", f"code {number:03}\n", "Writing code…", "python")
+        screen.end_code()
+        screen.line(f"Ran {number:03}", "cyan")
+    screen.close()
+    wanted = [line for number in range(200) for line in (f"  │ code {number:03}", f"Ran {number:03}")]
+    assert [line for line in Terminal(80, 30).feed(place.getvalue()).text.split("\n") if line] == wanted
 
 
 def watch(

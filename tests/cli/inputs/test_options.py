@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from cli.command import KEY, Run
 from requirements import requirement
 from sidestream.cli.inputs import options
 from sidestream.cli.inputs.default_model import suggestion
-from sidestream.cli.inputs.field_values import read_fields, read_tool
+from sidestream.cli.inputs.field_values import described_options, read_fields, read_tool
 from sidestream.cli.inputs.named_files import Template, to_toml
 from sidestream.cli.inputs.schema_syntax import read_schema
 from sidestream.errors import ConfigurationError
@@ -355,7 +356,7 @@ def test_alias_replaces_model_in_every_command(sidestream: Run):
         (("models", "alias", "add", "a:b", "anthropic"), "a:b"),
         (("models", "alias", "add", "other", "gpt-5"), "openai-responses:gpt-5"),
         (("models", "alias", "remove", "fats"), "fast"),
-        (("-m", "fastt", "Hi"), "-m fast"),
+        (("-m", "fastt", "Hi"), "did you mean fast"),
     ):
         refused = sidestream(*words)
         assert (refused.returncode, mark in refused.stderr) == (2, True), words
@@ -422,12 +423,20 @@ def test_approve_option_values_match_library():
     assert get_args(Verdict) == options.VERDICTS
 
 
+@pytest.mark.parametrize("provider", ["openai-responses", "openai", "anthropic", "google"])
+def test_every_model_option_has_description(provider: str):
+    found = {name: option for _, options in described_options(provider) for name, option in options.items()}
+    assert len(found) > 30
+    assert [name for name, option in found.items() if not option.description] == []
+
+
 @requirement("R170")
 def test_model_options_are_listed_without_key(sidestream: Run):
     done = sidestream("models", "options", "anthropic", env={"OPENAI_API_KEY": ""})
     assert done.returncode == 0, done.stderr
     assert "temperature  at least 0" in done.stdout
     assert "AnthropicOptions" in done.stdout
+    assert re.search(r"^  temperature +at least 0.*\n +Sampling temperature\.", done.stdout, re.MULTILINE)
     listed = sidestream("models", "--json").stdout.splitlines()
     assert "openai-responses" in [json.loads(line)["name"] for line in listed]
 

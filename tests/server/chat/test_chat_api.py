@@ -340,6 +340,7 @@ async def test_conversations_are_listed_searched_and_paged(tmp_path: Path):
         assert ([entry["id"] for entry in rest["conversations"]], rest["next"]) == (["c0"], None)
         found = await client.json("GET", "/api/conversations?search=question 1")
         assert [entry["title"] for entry in found["conversations"]] == ["Question 1"]
+        assert (await client.json("GET", "/api/conversations?search=text&limit=1"))["conversations"] == []
         run = (await client.chat("c1"))["run"]
         records = await client.json("GET", f"/api/runs/{run['id']}/records")
         assert records["done"]

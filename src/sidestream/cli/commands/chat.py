@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
+from sidestream.cli.commands.prompt import load_template, thinking_of, with_template
 from sidestream.cli.display.screen import one_line
 from sidestream.cli.inputs import options
 from sidestream.cli.stdio import is_terminal, prompt_argument
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sidestream.cli.chat.session import ChatSession
     from sidestream.cli.display.open_view import ViewOptions
     from sidestream.cli.inputs.agent_factory import AgentFactory
+    from sidestream.cli.inputs.named_files import Template
     from sidestream.messages.message import MessagePart
     from sidestream.run.prompts import Prompt
     from sidestream.store.protocol import ConversationInfo, Store
@@ -35,8 +37,10 @@ class ConversationSelector(Struct, frozen=True, kw_only=True):
 @click.command()
 @click.argument("words", metavar="[PROMPT]", nargs=-1)
 @options.model_option
+@options.query_option
 @options.agent_options
 @options.attach_option
+@options.template_options
 @click.option("--id", "--cid", "id", metavar="ID", help="Continue the conversation with this id, or start it.")
 @click.option("-c", "--continue", "is_latest", is_flag=True, help="Continue the latest conversation.")
 @click.option("-n", "--no-log", is_flag=True, help="Do not log the conversation.")
@@ -47,7 +51,11 @@ class ConversationSelector(Struct, frozen=True, kw_only=True):
 def chat(
     words: tuple[str, ...],
     model: str | None,
+    queries: tuple[str, ...],
     attachments: tuple[str, ...],
+    fragments: tuple[str, ...],
+    template: str | None,
+    params: tuple[tuple[str, str], ...],
     id: str | None,
     is_latest: bool,
     no_log: bool,
@@ -60,6 +68,8 @@ def chat(
 ) -> int:
     """Chat with a model. PROMPT is the first message. Each line of piped input is a message.
 
+    A template's prompt is the first message. If it contains $input, every message fills it instead.
+
     Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands. A line that you enter
     while the model answers steers the answer.
     """
@@ -67,33 +77,78 @@ def chat(
     from sidestream.cli.display.open_view import ViewOptions
     from sidestream.cli.inputs.agent_factory import AgentConfig, loaded_factory
     from sidestream.cli.inputs.attachments import load_attachments
-    from sidestream.cli.inputs.default_model import chosen_by_default
+    from sidestream.cli.inputs.default_model import chosen_by_default, matching_model
+    from sidestream.cli.inputs.fragments import load_fragments
+    from sidestream.cli.inputs.schema_syntax import read_schema
     from sidestream.cli.interrupts import run_async
 
     if no_log and (id is not None or is_latest):
         raise click.UsageError("--no-log cannot be combined with --id or --continue")
     if id is not None and is_latest:
         raise click.UsageError("--id and --continue both select a conversation: use one of them")
-    if "-" in attachments:
-        raise click.UsageError("chat reads messages from standard input; attach a file, or use sidestream prompt")
+    if "-" in (*attachments, *fragments):
+        raise click.UsageError("chat reads messages from standard input; name a file, or use sidestream prompt")
+    if params and template is None:
+        raise click.UsageError("-p sets a variable of a template: name the template with -t")
     first = prompt_argument(words)
     key_file.load()
+    stored = load_template(template)
+    has_system = agent["system"] is not None
+    agent = with_template(agent, stored)
+    thinking = thinking if thinking is not None else thinking_of(stored)
+    model = matching_model(queries) if queries else model or stored.model
     keeps_model = model is None and (id is not None or is_latest)
     chosen = chosen_by_default(model, is_quiet=keeps_model or agent["agent"] is not None)
-    agents = loaded_factory(AgentConfig(model=chosen, thinking=thinking, **agent))
+    output_type = None if stored.schema is None else read_schema(stored.schema)
+    agents = loaded_factory(AgentConfig(model=chosen, thinking=thinking, output_type=output_type, **agent))
+    messages = _Messages(stored, dict(params), load_fragments((*stored.fragments, *fragments)))
+    if messages.system is not None and not has_system:
+        agents.use_system(messages.system)
     view_options = ViewOptions(
         out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage, is_plain=plain
     )
     selector = ConversationSelector(id=id, is_latest=is_latest, no_log=no_log, keeps_model=keeps_model)
     return run_async(
-        _chat(agents, view_options, first, load_attachments(attachments, runs_code=agents.runs_code), selector)
+        _chat(
+            agents, view_options, first, messages, load_attachments(attachments, runs_code=agents.runs_code), selector
+        )
     )
+
+
+class _Messages:
+    """Builds messages from what is typed, with a template's prompt and fragments."""
+
+    def __init__(self, template: "Template", params: dict[str, str], fragments: list[str]) -> None:
+        from sidestream.cli.inputs.named_files import INPUT
+
+        # Raises an error before the first message if a variable has no value.
+        self.system = template.filled(params, f"${INPUT}").system
+        self._template = template
+        self._params = params
+        self._fragments = fragments
+        self._fills_each = template.prompt is not None and INPUT in template.variables
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the template's prompt can be sent without anything typed."""
+        return bool(self._template.prompt) and not self._fills_each
+
+    def build(self, typed: str) -> str:
+        """Return the next message. The first one begins with the fragments, and a prompt without `$input`."""
+        text = self._template.filled(self._params, typed).prompt
+        if not self._fills_each:
+            from sidestream.cli.inputs.named_files import Template
+
+            self._template, self._params = Template(), {}
+        texts, self._fragments = self._fragments, []
+        return "\n\n".join(filter(None, (*texts, text)))
 
 
 async def _chat(
     agents: "AgentFactory",
     view_options: "ViewOptions",
     first: str,
+    messages: _Messages,
     parts: "list[MessagePart]",
     selector: ConversationSelector,
 ) -> int:
@@ -119,7 +174,7 @@ async def _chat(
         session = create_session(agents, store, id, screen, view, reader.answer, interjections)
         await session.open(is_new=existing is None and selector.id is None)
         _print_introduction(session, screen.line, agents.config.resume_flags)
-        loop = _ChatLoop(session, agents, reader, screen.line, parts)
+        loop = _ChatLoop(session, agents, reader, screen.line, parts, messages)
         if await loop.settle():
             await loop.run(first)
         return session.exit_code
@@ -158,6 +213,7 @@ class _ChatLoop:
         reader: "LineReader",
         print_line: "PrintLine",
         attachments: "list[MessagePart]",
+        messages: _Messages,
     ) -> None:
         self.session = session
         self.agents = agents
@@ -167,6 +223,7 @@ class _ChatLoop:
         self.model: str | None = None
         self.last_prompt: Prompt | None = None
         self._reader = reader
+        self._messages = messages
 
     async def settle(self) -> bool:
         """Offer to resume an incomplete turn, and return False if the user quits."""
@@ -183,7 +240,7 @@ class _ChatLoop:
     async def run(self, first: str) -> None:
         from sidestream.cli.interrupts import UserInterruptError
 
-        if first:
+        if first or self._messages.is_complete:
             await self._handle(first)
         is_warned = False
         while not self.is_over:
@@ -226,6 +283,7 @@ class _ChatLoop:
         elif name.startswith("/") and name[1:].isalpha():
             raise click.UsageError(_unknown_command(name, COMMANDS))
         else:
+            text = self._messages.build(text)
             parts, self.attachments = self.attachments, []
             await self.send([text, *parts] if parts else text)
 
@@ -252,5 +310,5 @@ class _ChatLoop:
 def _unknown_command(name: str, known: "Iterable[str]") -> str:
     import difflib
 
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"unknown command {name}; " + (f"did you mean {near[0]}?" if near else f"available: {', '.join(known)}")
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return f"unknown command {name}; " + (f"did you mean {near[0]}?" if near else "/help lists the commands")

@@ -17,28 +17,29 @@ from msgspec import Struct
 from sidestream.cli import exit_codes, key_file, preferences
 from sidestream.cli.display.live_screen import picture_protocol
 from sidestream.cli.display.screen import has_colour
-from sidestream.cli.inputs.default_model import check_model, chosen_model
+from sidestream.cli.inputs.default_model import EMBEDDED, check_model, chosen_model, model_of
 from sidestream.errors import ConfigurationError, SidestreamError
-from sidestream.providers.registry import base_urls, installed_providers, providers
+from sidestream.providers.registry import ModelString, base_urls, installed_providers, providers
 from sidestream.text.redaction import redact, redact_url
 from sidestream.transport.base_urls import checked_base_url, is_loopback
 
 
 @click.command()
+@click.option("--all", "lists_all", is_flag=True, help="Also list what is neither configured nor needed.")
 @click.option("--json", "as_json", is_flag=True, help="Print each finding as a line of JSON.")
 @click.option(
     "--mcp", metavar="FILE", help="Also start the MCP servers in this mcp.json. - uses the one in this folder."
 )
-def doctor(as_json: bool, mcp: str | None) -> int:
+def doctor(lists_all: bool, as_json: bool, mcp: str | None) -> int:
     """Check the installation, keys, stores and servers.
 
-    Exits with code 1 if something configured does not work. Optional parts that are missing are only listed.
+    Lists what is configured. Exits with code 1 if something configured does not work.
     """
     from sidestream import jsontext
     from sidestream.cli.display.screen import one_line, write
     from sidestream.cli.interrupts import run_async
 
-    findings = run_async(examine(mcp))
+    findings = run_async(examine(mcp, lists_all=lists_all))
     topic = ""
     for finding in findings:
         if as_json:
@@ -75,24 +76,29 @@ class Finding(Struct, frozen=True):
     advice: str = ""
 
 
-async def examine(mcp: str | None = None) -> list[Finding]:
-    """Run all checks and return their findings, grouped by topic."""
-    found = [*_installation(), *_keys(), *_models()]
-    for topic in (_embedded(), _store(), _mcp(mcp), _servers(), _sandbox()):
+async def examine(mcp: str | None = None, *, lists_all: bool = False) -> list[Finding]:
+    """Run the checks and return their findings, grouped by topic.
+
+    With `lists_all`, check what is neither configured nor needed, too.
+    """
+    found = [*_installation(lists_all), *_keys(), *_models()]
+    for topic in (_embedded(lists_all), _store(), _mcp(mcp, lists_all), _servers(lists_all), _sandbox(lists_all)):
         found += [finding async for finding in topic]
-    return [*found, *_tools(), *_terminal()]
+    return list(dict.fromkeys([*found, *_tools(lists_all), *_terminal()]))
 
 
-def _installation() -> Iterator[Finding]:
+def _installation(lists_all: bool) -> Iterator[Finding]:
     where = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     yield Finding("installation", "ok", f"sidestream {version('sidestream')}, {where}")
-    for extra, packages in sorted(_extras().items()):
-        absent = [name for name in packages if not _is_installed(name)]
-        if absent:
+    extras = _extras()
+    extras.pop("all", None)  # It names the others.
+    absent = {extra: [name for name in packages if not _is_installed(name)] for extra, packages in extras.items()}
+    if installed := sorted(extra for extra, missing in absent.items() if not missing):
+        yield Finding("installation", "ok", f"extras: {', '.join(installed)}")
+    for extra, missing in sorted(absent.items()):
+        if missing and lists_all:
             advice = f'pip install "sidestream[{extra}]"'
-            yield Finding("installation", "missing", f"extra {extra}: missing {', '.join(absent)}", advice)
-        else:
-            yield Finding("installation", "ok", f"extra {extra}")
+            yield Finding("installation", "missing", f"extra {extra}: missing {', '.join(missing)}", advice)
 
 
 def _extras() -> dict[str, list[str]]:
@@ -157,16 +163,28 @@ def _models() -> Iterator[Finding]:
             if name:
                 check_model(name)
                 yield Finding("model", "ok", f"{name}: {source}")
-        if not variable and not saved:
+                break  # The variable takes precedence.
+        else:
             chosen = chosen_model()
             yield Finding("model", "ok", f"{chosen.name}: {chosen.reason}")
     except ConfigurationError as error:
         yield Finding("model", "broken", str(error), "sidestream models default NAME")
 
 
-async def _embedded() -> AsyncIterator[Finding]:
+def _chosen_provider() -> str:
+    """Return the provider of the default model, or nothing if that is unknown, which another check reports."""
+    try:
+        model = os.environ.get("SIDESTREAM_MODEL", "").strip() or chosen_model().name
+        return ModelString.parse(model_of(model)).provider
+    except ConfigurationError:
+        return ""
+
+
+async def _embedded(lists_all: bool) -> AsyncIterator[Finding]:
     from sidestream.providers.local.install import status
 
+    if not lists_all and _chosen_provider() != EMBEDDED:
+        return
     lines, is_complete = await asyncio.to_thread(status)
     for line in lines:
         yield Finding("embedded model", "ok" if is_complete or "installed" in line else "missing", line)
@@ -199,13 +217,14 @@ def preferences_log() -> bool:
         return True
 
 
-async def _mcp(given: str | None) -> AsyncIterator[Finding]:
+async def _mcp(given: str | None, lists_all: bool) -> AsyncIterator[Finding]:
     from sidestream.mcp import load_mcp_config
     from sidestream.mcp.config.file import FILES
 
     file = given if given not in (None, "-") else next(filter(os.path.isfile, FILES), None)
     if file is None:
-        yield Finding("mcp", "missing", "no mcp.json in this folder")
+        if given is not None or lists_all:
+            yield Finding("mcp", "missing", "no mcp.json in this folder")
         return
     try:
         config = load_mcp_config(file)
@@ -223,18 +242,23 @@ async def _mcp(given: str | None) -> AsyncIterator[Finding]:
         yield Finding("mcp", state, f"{result.label}: {result.text}")
 
 
-async def _servers() -> AsyncIterator[Finding]:
-    """Check the local model servers of installed providers."""
+async def _servers(lists_all: bool) -> AsyncIterator[Finding]:
+    """Check the local model servers of installed providers. Those that do not answer matter if they are chosen."""
+    chosen = _chosen_provider()
+    names: dict[str, list[str]] = {}
     for provider in sorted(providers().values(), key=lambda provider: provider.name):
-        url: Any = getattr(provider, "base_url", None)
-        if not isinstance(url, str) or not is_loopback(url):
-            continue
-        parts = urlsplit(url)
+        base_url: Any = getattr(provider, "base_url", None)
+        if isinstance(base_url, str) and is_loopback(base_url):
+            names.setdefault(base_url, []).append(provider.name)
+    for url, users in names.items():
+        parts, who = urlsplit(url), ", ".join(users)
         began = time.monotonic()
         if await _answers(parts.hostname or "", parts.port or 80):
-            yield Finding("servers", "ok", f"{provider.name} answers at {url} ({time.monotonic() - began:.2f} s)")
-        else:
-            yield Finding("servers", "missing", f"{provider.name} does not answer at {url}")
+            yield Finding("servers", "ok", f"{who}: {url} answers ({time.monotonic() - began:.2f} s)")
+        elif chosen in users:
+            yield Finding("servers", "broken", f"{who}: {url} does not answer", "start the server")
+        elif lists_all:
+            yield Finding("servers", "missing", f"{who}: {url} does not answer")
 
 
 async def _answers(host: str, port: int) -> bool:
@@ -247,41 +271,53 @@ async def _answers(host: str, port: int) -> bool:
     return True
 
 
-async def _sandbox() -> AsyncIterator[Finding]:
-    """Run a line of code in each kind of sandbox."""
+async def _sandbox(lists_all: bool) -> AsyncIterator[Finding]:
+    """Run a line of code in each kind of sandbox, until one works unless all are listed."""
+    missing: list[Finding] = []
+    for name, use in SANDBOXES.items():
+        finding = await _tried_sandbox(name, use)
+        if finding.state == "ok" and not lists_all:
+            yield finding
+            return
+        missing.append(finding)
+    for finding in missing:
+        yield finding
+
+
+async def _tried_sandbox(name: str, use: str) -> Finding:
     from sidestream.portable.sandbox import choice
     from sidestream.portable.sandbox.port import ContainerSpec, SandboxError
 
-    for name, use in SANDBOXES.items():
-        try:
-            async with asyncio.timeout(SANDBOX_S):
-                container = await choice.start(name, ContainerSpec(packages=()))
-                try:
-                    outcome = await container.run("print(6 * 7)", lambda text: None)
-                finally:
-                    await container.kill()
-        except SandboxError as error:
-            yield Finding("sandbox", "missing", str(error), use)
-        except TimeoutError:
-            yield Finding("sandbox", "missing", f"{name} did not answer within {SANDBOX_S:g} s", use)
-        else:
-            works = outcome.logs.strip() == "42"
-            said = f"{name}: {use}" if works else f"{name} cannot run code: {outcome.logs.strip() or outcome.ending}"
-            yield Finding("sandbox", "ok" if works else "missing", said)
+    try:
+        async with asyncio.timeout(SANDBOX_S):
+            container = await choice.start(name, ContainerSpec(packages=()))
+            try:
+                outcome = await container.run("print(6 * 7)", lambda text: None)
+            finally:
+                await container.kill()
+    except SandboxError as error:
+        return Finding("sandbox", "missing", str(error), use)
+    except TimeoutError:
+        return Finding("sandbox", "missing", f"{name} did not answer within {SANDBOX_S:g} s", use)
+    works = outcome.logs.strip() == "42"
+    said = f"{name}: {use}" if works else f"{name} cannot run code: {outcome.logs.strip() or outcome.ending}"
+    return Finding("sandbox", "ok" if works else "missing", said)
 
 
-def _tools() -> Iterator[Finding]:
+def _tools(lists_all: bool) -> Iterator[Finding]:
     """Check what the server-side tools that run on this machine need."""
     from sidestream.portable.here import DELEGATION, MODULES
     from sidestream.portable.where import missing_here
     from sidestream.tools.server_side import TOOLS
 
-    for key in sorted(key for key, module in MODULES.items() if module != DELEGATION):
-        missing = missing_here(TOOLS[key])
-        if missing is None:
-            yield Finding("tools on this machine", "ok", key)
-        else:
-            yield Finding("tools on this machine", "missing", key, missing)
+    keys = sorted(key for key, module in MODULES.items() if module != DELEGATION)
+    missing = {key: missing_here(TOOLS[key]) for key in keys}
+    if ready := [key for key, reason in missing.items() if reason is None]:
+        yield Finding("tools on this machine", "ok", ", ".join(ready))
+    for reason in dict.fromkeys(filter(None, missing.values())):
+        if lists_all:
+            names = ", ".join(key for key, found in missing.items() if found == reason)
+            yield Finding("tools on this machine", "missing", names, reason)
 
 
 def _terminal() -> Iterator[Finding]:

@@ -15,6 +15,8 @@ from sidestream.cli.inputs.conversations import with_store
 from sidestream.cli.stdio import is_terminal, prompt_argument
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from sidestream.store.protocol import Store
     from sidestream.store.records import Record, Row
 
@@ -129,23 +131,28 @@ def tail(
     """Show a conversation and follow it until Ctrl-C."""
 
     async def work(opened: "Store") -> int:
-        from sidestream.cli.chat.transcript import load_record
         from sidestream.cli.inputs.conversations import find_conversation
 
         info = await find_conversation(opened, id)
-        transcript = _transcript(thinking=thinking, verbose=verbose, usage=usage)
-        rows = opened.tail(info.id, after)
-        try:
-            async for row in rows:
-                if as_json:
-                    write(sys.stdout.buffer, _as_json(row))
-                else:
-                    transcript.feed(await load_record(opened, row))
-        finally:
-            await rows.aclose()
+        await print_rows(opened, opened.tail(info.id, after), as_json, thinking=thinking, verbose=verbose, usage=usage)
         return exit_codes.OK
 
     return with_store(store, work)
+
+
+async def print_rows(store: "Store", rows: "AsyncGenerator[Row]", as_json: bool, **detail: bool) -> None:
+    """Print the rows of a log as they come, as a transcript or as lines of JSON, and close their generator."""
+    from contextlib import aclosing
+
+    from sidestream.cli.chat.transcript import load_record
+
+    transcript = _transcript(**detail)
+    async with aclosing(rows):
+        async for row in rows:
+            if as_json:
+                write(sys.stdout.buffer, _as_json(row))
+            else:
+                transcript.feed(await load_record(store, row))
 
 
 @logs.command()
@@ -245,7 +252,7 @@ def files(id: str | None, store: str | None, out: Path | None) -> int:
                 continue
             body = unpack(row, blobs.__getitem__).body
             for part in body.parts if isinstance(body, Segment) else ():
-                if isinstance(part, File):
+                if isinstance(part, File) and not formatting.is_link(part):
                     path = folder.save(part) if folder is not None else None
                     place = f" saved as {path}" if path else f" at {one_line(part.url, 400)}" if part.url else ""
                     write(sys.stdout, f"{formatting.file(part)}{place}\n")

@@ -17,7 +17,7 @@ from sidestream.protocols.markdown import to_markdown
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import ResponseHead
 from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse, Recording
-from sidestream.store.log.search import text_of
+from sidestream.store.log.summary import text_of
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import MessageAdded, Record, RunStarted, Segment
 from sidestream.stream.parts import Finish, StepFinish, StepStart, StreamPart

@@ -82,8 +82,10 @@ def list_options(model: str | None) -> int:
     for title, rows in described_options(name):
         write(sys.stdout, f"{title}\n")
         width = max(map(len, rows), default=0)
-        for option, values in rows.items():
-            write(sys.stdout, f"  {option:<{width}}  {values}\n")
+        for name, option in rows.items():
+            write(sys.stdout, f"  {name:<{width}}  {option.values}\n")
+            if option.description:
+                write(sys.stdout, f"  {'':<{width}}  {option.description}\n")
     return exit_codes.OK
 
 

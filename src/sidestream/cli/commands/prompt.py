@@ -9,6 +9,7 @@ import click
 from sidestream.cli.inputs import options
 
 if TYPE_CHECKING:
+    from sidestream.cli.display.formatting import Place
     from sidestream.cli.display.open_view import ViewOptions
     from sidestream.cli.inputs.agent_factory import AgentFactory
     from sidestream.cli.inputs.named_files import Template
@@ -34,26 +35,23 @@ class LogChoice(NamedTuple):
 @click.command("prompt")
 @click.argument("words", metavar="PROMPT", nargs=-1)
 @options.model_option
+@options.query_option
 @options.agent_options
 @options.attach_option
-@click.option(
-    "-f",
-    "--fragment",
-    "fragments",
-    multiple=True,
-    metavar="FILE",
-    help="Put the text of a file, a URL, or - for standard input before the prompt. Can be repeated.",
-)
-@click.option("-t", "--template", metavar="NAME", help="Use a stored prompt and its options.")
-@click.option(
-    "-p", "--param", "params", nargs=2, multiple=True, metavar="NAME VALUE", help="Set a variable of the template."
-)
+@options.template_options
 @click.option("--save", metavar="NAME", help="Store the prompt and its options as a template, and send nothing.")
 @click.option(
     "--schema",
     metavar="SCHEMA",
     help="Schema of the answer: JSON, a file, a stored one, MODULE:CLASS, or fields as 'name, age int: in years'.",
 )
+@click.option(
+    "--schema-multi",
+    metavar="SCHEMA",
+    help="Schema of each entry in a list of answers, written as for --schema. The list is the field items.",
+)
+@click.option("-x", "--extract", is_flag=True, help="Print only the first fenced code block of the answer.")
+@click.option("--xl", "--extract-last", "extract_last", is_flag=True, help="Print only the last fenced code block.")
 @click.option("--no-stream", is_flag=True, help="Do not stream the answer.")
 @click.option("-c", "--continue", "is_latest", is_flag=True, help="Continue the latest logged conversation.")
 @click.option("--cid", metavar="ID", help="Continue the logged conversation with this id or prefix.")
@@ -67,12 +65,16 @@ class LogChoice(NamedTuple):
 def prompt(
     words: tuple[str, ...],
     model: str | None,
+    queries: tuple[str, ...],
     attachments: tuple[str, ...],
     fragments: tuple[str, ...],
     template: str | None,
     params: tuple[tuple[str, str], ...],
     save: str | None,
     schema: str | None,
+    schema_multi: str | None,
+    extract: bool,
+    extract_last: bool,
     no_stream: bool,
     is_latest: bool,
     cid: str | None,
@@ -94,28 +96,38 @@ def prompt(
     from sidestream.cli.display.open_view import ViewOptions
     from sidestream.cli.inputs.agent_factory import AgentConfig, loaded_factory
     from sidestream.cli.inputs.attachments import load_attachments
-    from sidestream.cli.inputs.default_model import chosen_by_default
+    from sidestream.cli.inputs.default_model import chosen_by_default, matching_model
     from sidestream.cli.inputs.fragments import load_fragments
-    from sidestream.cli.inputs.schema_syntax import read_schema
+    from sidestream.cli.inputs.schema_syntax import list_of, read_schema
     from sidestream.cli.interrupts import run_async
     from sidestream.cli.stdio import prompt_argument, read_prompt
 
     if params and template is None:
         raise click.UsageError("-p sets a variable of a template: name the template with -t")
+    if schema is not None and schema_multi is not None:
+        raise click.UsageError("--schema and --schema-multi both set the schema of the answer: use one of them")
+    if as_json and (extract or extract_last):
+        raise click.UsageError("--json prints every part: leave out -x and --xl")
     argument = prompt_argument(words)
     key_file.load()
-    stored = _template(template)
+    stored = load_template(template)
+    if queries:
+        model = matching_model(queries)
     if save is not None:
+        if schema_multi is not None:
+            raise click.UsageError("--save stores a --schema: name --schema-multi when you use the template")
         given = {**agent, "model": model, "thinking": thinking, "schema": schema, "fragments": fragments}
         return _save(save, argument, given, stored)
     has_system = agent["system"] is not None
-    agent = _with_template(agent, stored)
-    thinking = thinking if thinking is not None else options.thinking_level(_text(stored.thinking))
-    schema = schema or stored.schema
+    agent = with_template(agent, stored)
+    thinking = thinking if thinking is not None else thinking_of(stored)
+    schema = schema if schema is not None else stored.schema
     logging = _log_choice(agent["store"], no_log=no_log, log=log, is_latest=is_latest, id=cid)
     keeps_model = logging.continues and model is None
     chosen = chosen_by_default(model or stored.model, is_quiet=as_json or keeps_model or agent["agent"] is not None)
     output_type = None if schema is None else read_schema(schema)
+    if schema_multi is not None:
+        output_type = list_of(read_schema(schema_multi))
     agents = loaded_factory(AgentConfig(model=chosen, output_type=output_type, thinking=thinking, **agent))
     if not keeps_model:
         agents.create()  # Report configuration errors before reading any input.
@@ -138,7 +150,24 @@ def prompt(
         usage=usage,
         is_plain=plain,
     )
-    return run_async(_send(agents, view_options, [text, *parts], logging, keeps_model=keeps_model, no_stream=no_stream))
+    sending = Sending(keeps_model=keeps_model, streams=not no_stream, extracts=_place(extract, extract_last))
+    return run_async(_send(agents, view_options, [text, *parts], logging, sending))
+
+
+class Sending(NamedTuple):
+    """How a prompt is sent, and what of its answer is printed."""
+
+    keeps_model: bool
+    """Whether a continued conversation keeps its model."""
+    streams: bool
+    extracts: "Place | None"
+    """Code block to print. None means the whole answer."""
+
+
+def _place(first: bool, last: bool) -> "Place | None":
+    if first and last:
+        raise click.UsageError("-x prints the first code block and --xl the last: use one of them")
+    return "first" if first else "last" if last else None
 
 
 async def _send(
@@ -146,22 +175,23 @@ async def _send(
     view_options: "ViewOptions",
     message: "list[str | MessagePart]",
     logging: LogChoice,
-    *,
-    keeps_model: bool,
-    no_stream: bool,
+    sending: Sending,
 ) -> int:
+    from io import StringIO
+
     from sidestream.cli.chat.line_reader import TerminalReader
     from sidestream.cli.chat.session import create_session, new_id
     from sidestream.cli.display.open_view import screen_and_view
     from sidestream.cli.stdio import is_terminal
     from sidestream.store.opening import open_store
 
-    screen, view = screen_and_view(view_options, prompts_for_approval=True)
+    answer = StringIO() if sending.extracts is not None else None
+    screen, view = screen_and_view(view_options, prompts_for_approval=True, answer=answer)
     read_answer = TerminalReader(None).answer if is_terminal(sys.stdin) else None
     store = open_store(agents.config.store) if logging.is_logged else None
     try:
         existing = await _existing(store, logging)
-        if existing is not None and existing.model and keeps_model:
+        if existing is not None and existing.model and sending.keeps_model:
             agents.use_model(existing.model)
         id = None if store is None else existing.id if existing is not None else new_id()
         session = create_session(agents, store, id, screen, view, read_answer, must_log=logging.is_required)
@@ -169,12 +199,25 @@ async def _send(
         if session.is_stored and (logging.is_required or view_options.verbose):
             screen.line(f"conversation {id}", "dim")
         if await session.settle(read_answer) and session.outcome == "complete":
-            await session.turn(message, stream=not no_stream)
+            await session.turn(message, stream=sending.streams)
+        if answer is not None and sending.extracts is not None:
+            _print_code(answer.getvalue(), sending.extracts)
         return session.exit_code
     finally:
         await agents.aclose()
         if store is not None:
             await store.aclose()
+
+
+def _print_code(answer: str, place: "Place") -> None:
+    """Print a code block of the answer, or all of it if it has none, which a note says."""
+    from sidestream.cli.display.formatting import code_block
+    from sidestream.cli.display.screen import write
+
+    code = code_block(answer, place)
+    if code is None and answer:
+        click.echo("note: the answer has no code block and is printed whole", err=True)
+    write(sys.stdout, answer if code is None else code)
 
 
 async def _existing(store: "Store | None", logging: LogChoice) -> "ConversationInfo | None":
@@ -211,17 +254,19 @@ def _log_choice(store: str | None, *, no_log: bool, log: bool, is_latest: bool, 
     return LogChoice(is_logged, is_required, is_latest, id)
 
 
-def _template(name: str | None) -> "Template":
+def load_template(name: str | None) -> "Template":
+    """Load a template, or return an empty one. Raises ConfigurationError if it is missing or invalid."""
     from sidestream.cli.inputs import named_files
 
     return named_files.Template() if name is None else named_files.load(name)
 
 
-def _text(value: str | int | None) -> str | None:
-    return None if value is None else str(value)
+def thinking_of(template: "Template") -> str | int | None:
+    """Return the level of reasoning that a template sets."""
+    return options.thinking_level(None if template.thinking is None else str(template.thinking))
 
 
-def _with_template(agent: dict[str, Any], template: "Template") -> dict[str, Any]:
+def with_template(agent: dict[str, Any], template: "Template") -> dict[str, Any]:
     """Merge the agent's options with the template's, which they override."""
     options = tuple((name, _option_text(value)) for name, value in template.options.items())
     return {

@@ -1,7 +1,7 @@
 """The `sidestream runs` commands, which work whichever process executes a run."""
 
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from sidestream.durable.engines.protocol import Engine
     from sidestream.durable.log.summaries import RunSummary
     from sidestream.store.protocol import SharedStore, Store
+    from sidestream.store.records import Row
+    from sidestream.tools.approvals import Decision, PendingApproval
 
 
 @click.group(invoke_without_command=True)
 @click.pass_context
 def runs(ctx: click.Context) -> Any:
-    """List, show, follow, stop and resume runs.
+    """List, show, follow, stop, resume and decide runs.
 
     RUN is the id of a run, or of its conversation, or a prefix of the latter.
     """
@@ -64,7 +66,8 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
                 write(sys.stdout.buffer, _as_json(run))
             else:
                 who = one_line(run.worker, 30) or "-"
-                about = f"{_standing(run)[0]:<10}  {who:<24}  {one_line(run.model, 40):<28}  {one_line(run.title, 60)}"
+                about = f"{_standing(run)[0]:<10}  {_agent(run):<16}  {who:<24}  {one_line(run.model, 40):<28}"
+                about += f"  {one_line(run.title, 60)}"
                 write(sys.stdout, f"{run.id}  {format_time(run.updated)}  {about}".rstrip() + "\n")
         if not shown and not as_json:
             click.echo(
@@ -119,22 +122,83 @@ def resume(run: str, engine: str, store: str | None) -> int:
     """Let a worker resume a stopped, failed or abandoned run."""
 
     async def work(opened: "SharedStore", chosen: "Engine") -> int:
-        from sidestream.durable.beginning import begin_again
-        from sidestream.durable.engines.protocol import Task
-        from sidestream.durable.log.jobs import queue_of
-
         found = await _find(opened, run)
         word, sentence = _standing(found)
         if word == "scheduled":
             click.echo(f"{found.id} is scheduled: {sentence}", err=True)
             return exit_codes.OK
-        position = await begin_again(opened, found)
-        assert found.job is not None
-        await chosen.enqueue(Task(conversation=found.conversation, position=position, queue=queue_of(found.job.agent)))
-        click.echo(f"{found.id} is queued for a worker with the agent {found.job.agent}")
+        agent = await _enqueue(opened, chosen, found, ())
+        click.echo(f"{found.id} is queued for a worker with the agent {agent}")
         return exit_codes.OK
 
     return _with_engine(store, engine, work)
+
+
+@runs.command()
+@click.argument("run")
+@click.argument("approvals", metavar="[APPROVAL…]", nargs=-1)
+@options.engine_option
+@options.store_option
+def approve(run: str, approvals: tuple[str, ...], engine: str, store: str | None) -> int:
+    """Approve the calls that a run waits for, and let a worker continue it.
+
+    With APPROVAL, only these calls are approved and the others are denied. `runs show` lists them.
+    """
+
+    def decide(waiting: "tuple[PendingApproval, ...]") -> "list[Decision]":
+        known = {entry.approval_id for entry in waiting}
+        if unknown := [id for id in approvals if id not in known]:
+            raise click.UsageError(
+                f"the run does not wait for {unknown[0]!r}; it waits for: {', '.join(sorted(known))}"
+            )
+        chosen = approvals or known
+        return [entry.approve() if entry.approval_id in chosen else entry.deny() for entry in waiting]
+
+    return _decide(run, engine, store, decide)
+
+
+@runs.command()
+@click.argument("run")
+@click.option("--reason", metavar="TEXT", help="Reason, which is sent to the model.")
+@options.engine_option
+@options.store_option
+def deny(run: str, reason: str | None, engine: str, store: str | None) -> int:
+    """Deny the calls that a run waits for, and let a worker continue it."""
+    return _decide(run, engine, store, lambda waiting: [entry.deny(reason) for entry in waiting])
+
+
+def _decide(
+    run: str,
+    engine: str,
+    store: str | None,
+    decide: "Callable[[tuple[PendingApproval, ...]], list[Decision]]",
+) -> int:
+    async def work(opened: "SharedStore", chosen: "Engine") -> int:
+        found = await _find(opened, run)
+        if not found.waiting:
+            word, sentence = _standing(found)
+            raise click.UsageError(f"{found.id} does not wait for a decision: {word} ({sentence})")
+        decisions = decide(found.waiting)
+        await _enqueue(opened, chosen, found, decisions)
+        for entry, decision in zip(found.waiting, decisions, strict=True):
+            click.echo(
+                f"{'approved' if decision.is_approved else 'denied'}: {one_line(entry.tool)} ({entry.approval_id})"
+            )
+        return exit_codes.OK
+
+    return _with_engine(store, engine, work)
+
+
+async def _enqueue(store: "SharedStore", engine: "Engine", run: "RunSummary", decisions: "Sequence[Decision]") -> str:
+    """Let a worker continue a run, and return the name of its agent."""
+    from sidestream.durable.beginning import begin_again
+    from sidestream.durable.engines.protocol import Task
+    from sidestream.durable.log.jobs import queue_of
+
+    position = await begin_again(store, run, decisions)
+    assert run.job is not None
+    await engine.enqueue(Task(conversation=run.conversation, position=position, queue=queue_of(run.job.agent)))
+    return run.job.agent
 
 
 @runs.command()
@@ -143,17 +207,43 @@ def resume(run: str, engine: str, store: str | None) -> int:
 @click.option("--after", default=0, show_default=True, help="Start after this record.")
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
 @options.view_options
-@click.pass_context
-def tail(ctx: click.Context, run: str, store: str | None, **shown: Any) -> int:
-    """Show the conversation of a run and follow it until Ctrl-C."""
-    from sidestream.cli.commands import logs
+def tail(run: str, store: str | None, after: int, as_json: bool, plain: bool, **detail: bool) -> int:
+    """Show the conversation of a run and follow it until the run ends.
 
-    async def find(opened: "Store") -> int:
-        ctx.meta["conversation"] = (await _find(opened, run)).conversation
-        return exit_codes.OK
+    Exits with code 3 if the run waits for a decision.
+    """
 
-    with_store(store, find)
-    return ctx.invoke(logs.tail, id=ctx.meta["conversation"], store=store, **shown)
+    async def work(opened: "Store") -> int:
+        from sidestream.cli.commands.logs import print_rows
+
+        conversation = (await _find(opened, run)).conversation
+        await print_rows(opened, _until_end(opened, conversation, after), as_json, **detail)
+        found = await _find(opened, conversation)
+        if found.status != "waiting":
+            return exit_codes.OK
+        click.echo(f"The run waits for a decision. Use: sidestream runs approve {found.id}", err=True)
+        return exit_codes.WAITING
+
+    return with_store(store, work)
+
+
+async def _until_end(store: "Store", conversation: str, after: int) -> "AsyncGenerator[Row]":
+    """Yield the rows of a conversation until no run is in progress there."""
+    from contextlib import aclosing
+
+    from sidestream.store.records import ENDINGS, open_run
+
+    written = await store.read(conversation)
+    for row in written:
+        if row.seq > after:
+            yield row
+    if open_run(written) is None:
+        return
+    async with aclosing(store.tail(conversation, max(after, written[-1].seq))) as rows:
+        async for row in rows:
+            yield row
+            if row.kind in ENDINGS:
+                return
 
 
 def _with_engine(
@@ -199,6 +289,12 @@ def _as_json(run: "RunSummary") -> bytes:
         job |= {"at": run.job.at} if run.job.at is not None else {}
     waiting = [{"approval": entry.approval_id, "tool": entry.tool} for entry in run.waiting]
     return jsontext.dumps({**msgspec.to_builtins(fields), "job": job, "waiting": waiting}) + b"\n"
+
+
+def _agent(run: "RunSummary") -> str:
+    """Return the name of a run's agent, or - if it has only a model."""
+    name = run.job.agent if run.job is not None else run.model
+    return "-" if name == run.model else one_line(name, 30)
 
 
 def _standing(run: "RunSummary") -> tuple[str, str]:

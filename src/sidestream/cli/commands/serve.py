@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 @click.option(
     "-m",
     "--model",
+    "models",
+    multiple=True,
     envvar="SIDESTREAM_MODEL",
     type=options.MODEL,
     metavar="MODEL",
     show_envvar=True,
-    help="Model for requests that name none: PROVIDER, PROVIDER:MODEL or an alias. Defaults to the first provider with "
-    "a key, else the embedded model.",
+    help="Model to serve: PROVIDER, PROVIDER:MODEL or an alias. Can be repeated; the first is for requests that name "
+    "none. Defaults to the first provider with a key, else the embedded model.",
 )
 @options.named_agents_option
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
@@ -133,7 +135,7 @@ if TYPE_CHECKING:
 )
 @options.store_option
 def serve(
-    model: str | None,
+    models: tuple[str, ...],
     named: "dict[str, Agent[Any]]",
     host: str,
     port: int,
@@ -182,7 +184,7 @@ def serve(
     import secrets
 
     from sidestream.agent.agent import Agent
-    from sidestream.cli.inputs.default_model import default_model
+    from sidestream.cli.inputs.default_model import check_model, default_model
     from sidestream.cli.interrupts import exit_now
     from sidestream.server.settings import LOOPBACK, Caps
 
@@ -190,10 +192,13 @@ def serve(
     key_file.load()
     check_exposure(host, has_token=not no_token)
     mcp_file = mcp_file or _mcp_file()
-    chosen = next(iter(named)) if named else model or default_model()
-    if not named:
-        Agent(chosen)  # Report an unknown model or a missing key now, not at the first message.
-    allows_models = not named or model is not None
+    if not named and not models:
+        models = (default_model(),)
+    for model in models:
+        check_model(model)
+        Agent(model)  # Report an unknown model or a missing key now, not at the first message.
+    chosen = next(iter(named)) if named else models[0]
+    allows_models = not named or bool(models)
     listening = bound_socket(host, port)
     port = listening.getsockname()[1]
     made = None if no_token else secrets.token_urlsafe(24)
@@ -219,6 +224,7 @@ def serve(
             max_cost_per_day=max_cost_per_day,
         ),
         mcp_file=mcp_file,
+        models=models,
         index_folders=index_folders,
     )
     url = f"http://{shown_host(host)}:{port}/"
@@ -232,7 +238,9 @@ def serve(
             click.echo(f"warning: cannot write this server's file ({error.strerror}): {what}", err=True)
         click.echo(with_token(url, tokens[0] if tokens else made))
         click.echo(
-            f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; press Ctrl+C to stop the server", err=True
+            f"{'agents' if named else 'model' if len(models) == 1 else 'models'}: {', '.join(named or models)}; "
+            "press Ctrl+C to stop the server",
+            err=True,
         )
         _explain(no_token=no_token, has_tokens=bool(tokens), allow_admin=allow_admin)
         if is_every_address(host) and not hosts:

@@ -1,5 +1,8 @@
 """Pure functions that format parts, tool calls and results as terminal text without control characters."""
 
+import re
+from typing import Literal
+
 from sidestream import jsontext
 from sidestream.cli.display.screen import one_line
 from sidestream.results.citations import CitedSource
@@ -20,6 +23,13 @@ THINKING = "Thinking…"
 LOCAL = "here"
 """Location shown for a tool that the provider does not execute."""
 GRANTED = "allowed in this conversation"
+
+Place = Literal["first", "last"]
+
+_BLOCK = re.compile(
+    r"^[ ]{0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<code>.*?)(?:^[ ]{0,3}(?P=fence)[`~]*[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def thought_for(seconds: float | None) -> str:
@@ -71,6 +81,17 @@ def file(part: File) -> str:
     """Describe a file by name, type and size."""
     size = f", {file_size(len(part.data))}" if part.data is not None else ""
     return f"{one_line(part.name or part.id, 120)} ({one_line(part.mime_type, 60)}{size})"
+
+
+def is_link(part: File) -> bool:
+    """Return whether a file is only a web page's address, such as a search result."""
+    return part.data is None and part.mime_type == "text/html" and bool(part.url)
+
+
+def link(part: File) -> str:
+    """Describe a web page by title and address."""
+    url = one_line(without_tracking(part.url or ""), 400)
+    return f"{one_line(part.name, 120)}  {url}" if part.name else url
 
 
 def save_failure(part: File, error: OSError) -> str:
@@ -177,3 +198,15 @@ def _advice(part: Error) -> str:
 def compact(value: Json) -> str:
     """Format a JSON value on one line, a string without quotes."""
     return one_line(value if isinstance(value, str) else jsontext.dumps(value).decode("utf-8", "replace"))
+
+
+def code_block(text: str, place: Place) -> str | None:
+    """Return the code of the first or last block, with a final newline, or None if there is none.
+
+    A block without an end extends to the end of the text.
+    """
+    found = [match["code"] for match in _BLOCK.finditer(text)]
+    if not found:
+        return None
+    code = found[0 if place == "first" else -1]
+    return code if code.endswith("\n") else f"{code}\n"

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from threading import Lock
+from threading import Event, Lock, RLock, Thread
 from typing import Any, Literal, TextIO
 
 from markdown_it import MarkdownIt
@@ -165,6 +165,10 @@ class LiveScreen(Screen):
         self._refreshes = refreshes
         """Whether the status lines are drawn. Either way, `region` returns them."""
         self._live: Live | None = None
+        self._closed = Event()
+        """Ends the thread that redraws the status lines."""
+        self._printing = RLock()
+        """Lock of the console. Two threads that print at once would leave status lines behind, code among them."""
         self._lock = Lock()
         """Lock of the state below, held while that changes or is drawn but never while printing."""
         self._calls: dict[str, _Running] = {}
@@ -188,13 +192,26 @@ class LiveScreen(Screen):
             self._live = Live(
                 get_renderable=self.region,
                 console=self.console,
-                refresh_per_second=REFRESHES_PER_S,
+                auto_refresh=False,
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
-            self._live.start()
+            self._live.start(refresh=True)
+            self._closed = Event()
+            Thread(target=self._refresh, args=(self._closed,), daemon=True).start()
             atexit.register(self.console.show_cursor)  # A second Ctrl-C exits without closing the screen.
+
+    def _refresh(self, closed: Event) -> None:
+        """Redraw the status lines until the screen is closed."""
+        while not closed.wait(1 / REFRESHES_PER_S):
+            with self._printing:
+                if self._live is not None and not closed.is_set():
+                    self._live.refresh()
+
+    def _print(self, content: RenderableType = "", *, soft_wrap: bool = False) -> None:
+        with self._printing:
+            self.console.print(content, soft_wrap=soft_wrap)
 
     def status(self, **facts: str) -> None:
         with self._lock:
@@ -256,18 +273,18 @@ class LiveScreen(Screen):
         if not text.strip():
             return
         if self._last == "progress" or self._has_text:
-            self.console.print()
+            self._print()
         self._last, self._has_text = "text", True
-        self.console.print(rendered(text.strip("\n")))
+        self._print(rendered(text.strip("\n")))
 
     def line(self, text: str, *styles: str) -> None:
         self.end_block()
         if self._is_shared:
             self.end_text()
             if self._last == "text":
-                self.console.print()
+                self._print()
         self._last = "progress"
-        self.console.print(Text(text, " ".join(styles)), soft_wrap=True)
+        self._print(Text(text, " ".join(styles)), soft_wrap=True)
 
     def block(self, delta: str, *styles: str) -> None:
         """Collect a longer text and print it once it is complete."""
@@ -283,7 +300,7 @@ class LiveScreen(Screen):
             self._last = "progress"
             style = "" if self._language else "dim"
             content = self._highlighted(text.strip("\n")) if self._language else Text(text.strip("\n"), style)
-            self.console.print(_Margin(content))
+            self._print(_Margin(content))
 
     def code(self, call: str, delta: str, title: str, language: str) -> None:
         if self._code_call != call:
@@ -305,22 +322,24 @@ class LiveScreen(Screen):
             return
         if self._is_shared:
             self.end_text()
-        # The console would count the sequences as text.
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
-        write(self._err, sequences)
-        if live is not None:
-            live.start()
-            self._live = live
+        with self._printing:
+            # The console would count the sequences as text.
+            if self._live is not None:
+                self._live.stop()
+            write(self._err, sequences)
+            if self._live is not None:
+                self._live.start(refresh=True)
 
     def close(self) -> None:
         self.end_text()
         self.end_code()
         self.end_block()
-        live, self._live = self._live, None
+        self._closed.set()
+        with self._printing:
+            live, self._live = self._live, None
+            if live is not None:
+                live.stop()
         if live is not None:
-            live.stop()
             atexit.unregister(self.console.show_cursor)
 
     def styled(self, text: str, *styles: str) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from msgspec import Struct
 
@@ -26,13 +26,16 @@ class ViewOptions(Struct, frozen=True, kw_only=True):
     is_plain: bool = False
 
 
-def screen_and_view(options: ViewOptions, *, prompts_for_approval: bool = False) -> tuple[Screen, View]:
+def screen_and_view(
+    options: ViewOptions, *, prompts_for_approval: bool = False, answer: TextIO | None = None
+) -> tuple[Screen, View]:
     """Create the view, and the screen for the command's own lines.
 
-    With `prompts_for_approval`, the command prompts for pending approvals after a run, so the view omits them.
+    With `prompts_for_approval`, the command prompts for pending approvals after a run, so the view omits them. With
+    `answer`, the text goes there instead of standard output.
     """
     folder = OutputFolder(options.out) if options.out is not None else None
-    out, err = text_stream(sys.stdout), text_stream(sys.stderr)
+    out, err = answer or text_stream(sys.stdout), text_stream(sys.stderr)
     if options.as_json:
         return Screen(err, err), JsonLinesView(byte_stream(sys.stdout), err, folder)
     detail = Detail(

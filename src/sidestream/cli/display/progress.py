@@ -11,13 +11,15 @@ from sidestream.cli.display import formatting
 from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.cli.display.screen import Screen, one_line
 from sidestream.results.citations import Citations, source_key
-from sidestream.results.tool_code import CodeExtractor, code_fields, code_in
+from sidestream.results.tool_code import ANY_FIELD, CODE_FIELDS, CodeExtractor, code_fields, code_in
 from sidestream.results.tool_labels import WRITING_CODE, is_code, language_of
 from sidestream.results.tool_runs import ToolRun, ToolRunFold
 from sidestream.stream import parts
 from sidestream.text.redaction import redact
 from sidestream.tools.grants import CALL_GRANTED
 
+MAX_UNCITED = 3
+"""Uncited sources that are listed. The others are counted."""
 MIN_SHOWN_S = 2.0
 """Seconds below which a finished call's time is not shown."""
 
@@ -59,6 +61,7 @@ class ProgressView:
         self._citations = Citations()
         self._sources: dict[str, list[parts.Source]] = {}
         self._files: set[str] = set()
+        self._links: dict[str, parts.File] = {}
         self._unanswered_calls: dict[str, str] = {}
         self._errors: list[parts.Error] = []
         self._unknown = 0
@@ -197,7 +200,7 @@ class ProgressView:
     def _begin_input(self, part: parts.ToolInputStart) -> None:
         self._end_thinking()
         self._screen.end_text()
-        self._extractors[part.id] = CodeExtractor()
+        self._extractors[part.id] = CodeExtractor(CODE_FIELDS.get(part.name, ANY_FIELD))
         if (run := self._calls.run_of(part.id)) is not None:
             self._titles[part.id] = run
 
@@ -261,6 +264,9 @@ class ProgressView:
         self._screen.line(f"{formatting.tool_line(run)}{time_text}{granted}{arguments}", style)
 
     def _file(self, part: parts.File) -> None:
+        if formatting.is_link(part):
+            self._links.setdefault(str(part.url), part)  # Listed with the sources.
+            return
         self._end_thinking()
         self._screen.end_text()
         self._files.add(part.id)
@@ -342,18 +348,24 @@ class ProgressView:
         cited = self._citations.sources
         keys = {source.shown_url or source.file_id or source.title for source in cited}
         others = [
-            found[0]
+            formatting.source(found[0])
             for key, found in self._sources.items()
             if key not in keys and (found[0].file_id not in self._files or found[0].url)
         ]
+        known = {source.url for source in cited} | {found[0].url for found in self._sources.values()}
+        others += [formatting.link(link) for url, link in self._links.items() if url not in known]
         if cited or others:
             self._screen.line("sources:", "bold")
         for source in cited:
             self._screen.line(f"  [{source.number}] {formatting.cited_source(source)}")
             for passage in formatting.cited_passages(source.passages):
                 self._screen.line(f"      {passage}", "dim")
-        for source in others:
-            self._screen.line(f"  {formatting.source(source)}")
+        shown = others if self._detail.verbose or len(others) <= MAX_UNCITED + 1 else others[:MAX_UNCITED]
+        for text in shown:
+            self._screen.line(f"  {text}")
+        if len(others) > len(shown):
+            hint = "; -v lists them" if self._detail.hints else ""
+            self._screen.line(f"  … and {len(others) - len(shown)} more that are not cited{hint}", "dim")
 
 
 def live_clock() -> float:

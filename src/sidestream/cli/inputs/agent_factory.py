@@ -4,14 +4,17 @@ import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
+import click
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
+from sidestream.cli.display.screen import one_line
 from sidestream.cli.inputs.default_model import check_model, model_of
 from sidestream.cli.inputs.field_values import ModelOptions, read_options, read_tool
 from sidestream.cli.inputs.imports import import_agent, import_functions
 from sidestream.cli.interrupts import run_async
+from sidestream.cli.key_file import stored_key
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import without_none
 from sidestream.limits import Limits
@@ -33,10 +36,14 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     functions: tuple[str, ...] = ()
     agent: str | None = None
     mcp: str | None = None
+    mcp_required: bool = False
+    """Whether a server that cannot be used is an error. Otherwise it is left out."""
     approve: Verdict | None = None
     """Approval policy. None means to ask before calls to MCP servers and to run the user's functions."""
     system: str | None = None
     base_url: str | None = None
+    key: str | None = None
+    """API key, or the name of a stored one. None means the provider's key in the environment."""
     store: str | None = None
     thinking: Any = None
     options: tuple[tuple[str, str], ...] = ()
@@ -54,9 +61,10 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         flags = [word for tool in self.tools for word in ("-T", redact(tool))]
         flags += [word for path in self.functions for word in ("--functions", path)]
         flags += [word for name, value in self.options for word in ("-o", name, redact(value))]
-        values = {"--agent": self.agent, "--mcp": self.mcp, "--system": self.system}
+        values = {"--agent": self.agent, "--mcp": self.mcp, "--approve": self.approve, "--system": self.system}
         values |= {"--base-url": self.base_url, "--store": self.store}
         values["--thinking"] = None if self.thinking is None else str(self.thinking)
+        flags += ["--mcp-required"] if self.mcp_required else []
         values["--max-cost"] = None if self.max_cost is None else f"{self.max_cost:g}"
         flags += [word for name, value in values.items() if value is not None for word in (name, redact(value))]
         return "".join(f" {shlex.quote(word)}" for word in flags)
@@ -79,7 +87,12 @@ class AgentFactory:
             return cls(config)
         from sidestream.mcp import load_mcp_config, use_sign_ins
 
-        return cls(config, await use_sign_ins(load_mcp_config(None if config.mcp == "-" else config.mcp)))
+        file = None if config.mcp == "-" else config.mcp
+        servers = load_mcp_config(file, on_invalid=None if config.mcp_required else _report_left_out)
+        servers = await use_sign_ins(servers)
+        for server in servers.toolsets:
+            server.is_optional = not config.mcp_required
+        return cls(config, servers)
 
     @property
     def server_labels(self) -> list[str]:
@@ -150,10 +163,11 @@ class AgentFactory:
             return self._given
         model = model_of(model or config.model)  # The model of a template or of /model may be an alias.
         check_model(model)
-        # A base URL and provider options are valid only for the provider they were given for.
+        # A base URL, a key and provider options are valid only for the provider they were given for.
         is_same = ModelString.parse(model).provider == ModelString.parse(config.model).provider
         base_url = config.base_url if is_same else None
-        chosen = Agent(model, base_url=base_url).model if config.options else None
+        api_key = stored_key(config.key) if is_same and config.key is not None else None
+        chosen = Agent(model, base_url=base_url, api_key=api_key).model if config.options else None
         options = read_options(chosen, config.options, skips_unknown=not is_same) if chosen else ModelOptions()
         servers = self._servers
         agent: Agent[Any] = Agent(
@@ -163,6 +177,7 @@ class AgentFactory:
             server_side_tools=(*self._hosted, *(servers.remote_servers if servers is not None else ())),
             system=config.system,
             base_url=base_url,
+            api_key=api_key,
             approval=config.policy,
             options=options.options,
             limits=_limits(config, options),
@@ -175,6 +190,11 @@ class AgentFactory:
         """Stop all servers. Idempotent."""
         for agent in self._agents:
             await agent.aclose()
+
+
+def _report_left_out(error: ConfigurationError) -> None:
+    text = redact(one_line(str(error), 1000))
+    click.echo(f"warning: {text} (the server is left out; --mcp-required makes this an error)", err=True)
 
 
 def loaded_factory(config: AgentConfig) -> AgentFactory:
@@ -210,7 +230,8 @@ def _own(function: Tool | Callable[..., Any], approve: Verdict | None) -> Tool:
 
 
 def _imported_agent(config: AgentConfig) -> Agent[Any]:
-    taken = {"-T": config.tools, "--functions": config.functions, "--mcp": config.mcp, "--base-url": config.base_url}
+    taken: dict[str, Any] = {"-T": config.tools, "--functions": config.functions, "--mcp": config.mcp}
+    taken |= {"--base-url": config.base_url, "--key": config.key}
     wrong = [flag for flag, value in taken.items() if value]
     if wrong:
         raise ConfigurationError(f"--agent brings its own model and tools: leave out {', '.join(wrong)}")

@@ -55,8 +55,10 @@ async def find_conversation(store: Store, id: str | None, *, default_to_latest: 
     if not conversations:
         raise click.UsageError(f"no conversation {prefix!r}: the store is empty")
     ids = [info.id for info in conversations]
-    similar = difflib.get_close_matches(prefix, ids, n=3) or ids[:3]
-    raise click.UsageError(f"no conversation {prefix!r}; did you mean {', '.join(similar)}?")
+    full = {id.removeprefix("chat_"): id for id in ids} | {id: id for id in ids}
+    similar = dict.fromkeys(full[name] for name in difflib.get_close_matches(prefix, full, n=3, cutoff=0.7))
+    hint = f"did you mean {', '.join(similar)}?" if similar else "sidestream logs list shows their ids"
+    raise click.UsageError(f"no conversation {prefix!r}; {hint}")
 
 
 async def all_conversations(store: Store) -> list[ConversationInfo]:

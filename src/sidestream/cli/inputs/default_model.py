@@ -3,6 +3,8 @@
 import difflib
 import os
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 from msgspec import Struct
@@ -44,6 +46,7 @@ def remove(name: str) -> None:
 
 
 EMBEDDED = "local"
+_NOT_CHAT = re.compile(r"embed|image|audio|realtime|transcribe|tts|whisper|moderation|video|veo|imagen|live|dall-e")
 _PREFERRED = ("openai-responses", "anthropic", "google")
 
 FAMILIES = {
@@ -92,13 +95,61 @@ def chosen_model() -> ChosenModel:
 
 
 def chosen_by_default(model: str | None, *, is_quiet: bool = False) -> str:
-    """Return the given model or the default, and print the default's name if the user did not choose it."""
+    """Return the given model or the default.
+
+    Prints the default's name and the reason if the user did not choose it and does not know it yet.
+    """
     if model is not None:
         return model
     chosen = chosen_model()
-    if chosen.reason is not None and not is_quiet:
+    if chosen.reason is not None and not is_quiet and preferences.load().known_model != chosen.name:
         click.echo(f"model: {chosen.name} ({chosen.reason})", err=True)
+        with suppress(ConfigurationError):  # Then the notice is printed again next time.
+            preferences.change(known_model=chosen.name)
     return chosen.name
+
+
+def matching_model(queries: Sequence[str]) -> str:
+    """Return the first known model whose name contains all texts, and print it.
+
+    Models of providers with a key are known: their defaults, then those in the price table, newest first. Raises
+    ConfigurationError if none matches.
+    """
+    wanted = [query.lower() for query in queries]
+    for name, target in preferences.load().aliases.items():
+        if all(query in f"{name} {target}".lower() for query in wanted):
+            return _said(target, queries)
+    ready = {info.name: info for info in installed_providers() if info.has_key}
+    for owner in dict.fromkeys((*(name for name in _PREFERRED if name in ready), *ready)):
+        for model in _models_of(ready[owner]):
+            if all(query in f"{owner}:{model}".lower() for query in wanted):
+                return _said(f"{owner}:{model}", queries)
+    raise ConfigurationError(f"no known model contains {' and '.join(queries)}; see sidestream models list PROVIDER")
+
+
+def _said(model: str, queries: Sequence[str]) -> str:
+    click.echo(f"model: {model} (-q {' '.join(queries)})", err=True)
+    return model
+
+
+def _models_of(info: ProviderInfo) -> list[str]:
+    """Return the known models of a provider that can chat: its default, then those with a price, newest first."""
+    from sidestream.prices.pricing import price_table
+    from sidestream.providers.protocol import Settings
+
+    default = info.default_models.get("chat")
+    if default is None:
+        return []
+    model = find_provider(info.name).chat_model(default, Settings(auth=dict[str, str]))
+    priced = price_table().lists.get(getattr(model, "price_list", None) or "", {})
+    names = [name for name in priced if not _NOT_CHAT.search(name)]
+    return [default, *sorted(names, key=_version, reverse=True)]
+
+
+def _version(name: str) -> tuple[bool, list[int], int]:
+    """Return a sort key by the version in a model's name. A name without a date comes before one with it."""
+    undated = re.sub(r"-(\d{8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{4})$", "", name)
+    return undated == name, [int(number) for number in re.findall(r"\d+", undated)], -len(name)
 
 
 def check_model(text: str) -> None:
@@ -110,7 +161,7 @@ def check_model(text: str) -> None:
         meant = suggestion(text)
         if meant is None:
             raise
-        raise ConfigurationError(f"unknown provider {provider!r}: write -m {meant}") from error
+        raise ConfigurationError(f"unknown provider {provider!r}; did you mean {meant}?") from error
 
 
 def names_of_providers() -> dict[str, str]:
@@ -132,7 +183,7 @@ def suggestion(text: str) -> str | None:
         return f"{family}:{text}"
     head, colon, rest = text.partition(":")
     aliases = preferences.load().aliases
-    near = difflib.get_close_matches(head.lower(), [*names, *aliases, *_known_models(providers)], n=1)
+    near = difflib.get_close_matches(head.lower(), [*names, *aliases, *_known_models(providers)], n=1, cutoff=0.7)
     if not near:
         return None
     if near[0] in aliases:

@@ -6,9 +6,11 @@ JSON.
 
 import difflib
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import pairwise
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -174,8 +176,15 @@ def _unknown(name: str, model: ChatModel, known: list[str]) -> str:
     return f"-o: {model.provider} has no option {name!r}; {hint}"
 
 
-def described_options(name: str) -> list[tuple[str, dict[str, str]]]:
-    """Return the options of a model, as groups of a title and the allowed values by option name."""
+class DescribedOption(NamedTuple):
+    """What an option takes and what it does."""
+
+    values: str
+    description: str
+
+
+def described_options(name: str) -> list[tuple[str, dict[str, DescribedOption]]]:
+    """Return the options of a model, as groups of a title and the options by name."""
     from sidestream.providers.protocol import Settings
     from sidestream.providers.registry import ModelString, find_provider
 
@@ -186,16 +195,49 @@ def described_options(name: str) -> list[tuple[str, dict[str, str]]]:
     model = provider.chat_model(parsed.models.get("chat") or provider.default_models.get("chat", ""), settings)
     supported = getattr(model, "portable_settings", frozenset[str]())
     portable = {name: kind for name, (kind, _) in config_fields(ModelSettings).items() if name in supported}
-    described = [("settings", {name: _values(kind) for name, kind in portable.items()})]
+    described = [("settings", _described(portable, _field_docs(ModelSettings)))]
     if isinstance(model, HasOptions):
-        own = config_fields(model.options_type)
-        options = {name: _values(kind) for name, (kind, _) in own.items()}
+        own = {name: kind for name, (kind, _) in config_fields(model.options_type).items()}
+        options = _described(own, _field_docs(model.options_type))
         described.append((f"options of {model.provider} ({model.options_type.__name__})", options))
     return described
 
 
+def _described(kinds: dict[str, Any], docs: dict[str, str]) -> dict[str, DescribedOption]:
+    return {name: DescribedOption(_values(kind), docs.get(name, "")) for name, kind in kinds.items()}
+
+
 def _values(kind: Any) -> str:
     return allowed_values(kind).removesuffix(" or nothing")
+
+
+def _field_docs(kind: type[Any]) -> dict[str, str]:
+    """Return the docstrings of a class's fields, by name, on one line each. Empty if there is no source code."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith("sidestream."):
+            found |= _docs_in(base)
+    return found
+
+
+def _docs_in(kind: type[Any]) -> dict[str, str]:
+    import ast
+    import inspect
+
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
+    except OSError:
+        return {}
+    classes = {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
+    body = classes.get(kind.__name__, [])
+    found: dict[str, str] = {}
+    for node, after in pairwise(body):
+        match node, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = " ".join(text.split())
+            case _:
+                pass
+    return found
 
 
 ClientTool = Tool | Callable[..., Any]

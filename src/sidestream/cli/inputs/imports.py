@@ -1,9 +1,10 @@
-"""Import of the user's Python objects, by `module:name` or all functions of a file."""
+"""Import of the user's Python objects, by `module:name`, or all functions of a file or of given code."""
 
 import difflib
 import importlib
 import importlib.util
 import inspect
+import linecache
 import os
 import re
 import sys
@@ -18,6 +19,8 @@ from sidestream.tools.tool import Tool
 if TYPE_CHECKING:
     from sidestream.agent.agent import Agent
 
+_CODE = re.compile(r"^\s*(?:(?:async\s+def|def|from|import)\s+\w|@\w)|\n")
+"""Matches Python code, as opposed to a path."""
 NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -49,9 +52,14 @@ def import_agent(name: str) -> "Agent[Any]":
     return found  # pyright: ignore[reportUnknownVariableType]
 
 
-def import_functions(path: str) -> list[Tool | Callable[..., Any]]:
-    """Import a Python file's public functions and tools. Raises ConfigurationError if there are none."""
-    module = _load(path)
+def import_functions(source: str) -> list[Tool | Callable[..., Any]]:
+    """Import the public functions and tools of a Python file, or of Python code.
+
+    Raises ConfigurationError if there are none.
+    """
+    is_code = _CODE.search(source) is not None
+    path = "--functions" if is_code else source
+    module = _run_code(source) if is_code else _load(source)
     found = [
         value
         for name, value in vars(module).items()
@@ -61,6 +69,18 @@ def import_functions(path: str) -> list[Tool | Callable[..., Any]]:
     if not found:
         raise ConfigurationError(f"{path} defines no function that a model could call; private names are skipped")
     return found
+
+
+def _run_code(code: str) -> ModuleType:
+    name = f"sidestream_functions_{len(sys.modules)}"
+    module = sys.modules[name] = ModuleType(name)
+    # Without its lines, neither a traceback nor `inspect` could show the code.
+    linecache.cache[f"<{name}>"] = (len(code), None, code.splitlines(keepends=True), f"<{name}>")
+    try:
+        exec(compile(code, f"<{name}>", "exec"), vars(module))
+    except Exception as error:
+        raise _import_error("--functions", error) from error
+    return module
 
 
 def _load(path: str) -> ModuleType:

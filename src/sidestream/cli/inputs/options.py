@@ -66,6 +66,29 @@ def model_option(command: F) -> F:
     )(command)
 
 
+def query_option(command: F) -> F:
+    """Add `--query`."""
+    text = (
+        "Use the first known model whose name contains this text, among the providers with a key. Replaces -m. Can be "
+        "repeated, then the name must contain all."
+    )
+    return click.option("-q", "--query", "queries", multiple=True, metavar="TEXT", help=text)(command)
+
+
+def template_options(command: F) -> F:
+    """Add `--fragment`, `--template` and `--param`."""
+    text = "Put the text of a file, a URL, or - for standard input before the prompt. Can be repeated."
+    for option in (
+        click.option(
+            "-p", "--param", "params", nargs=2, multiple=True, metavar="NAME VALUE", help="Set a template variable."
+        ),
+        click.option("-t", "--template", metavar="NAME", help="Use a stored prompt and its options."),
+        click.option("-f", "--fragment", "fragments", multiple=True, metavar="FILE", help=text),
+    ):
+        command = option(command)
+    return command
+
+
 def agent_options(command: F) -> F:
     """Add the options for an agent's settings, except its model."""
     for option in (
@@ -76,7 +99,15 @@ def agent_options(command: F) -> F:
             help="Stop a run once its steps have cost this much.",
         ),
         click.option("--base-url", metavar="URL", help="Base URL of the provider's API."),
+        click.option(
+            "--key", metavar="KEY", help="API key to use, or the name under which `sidestream keys set` stored one."
+        ),
         click.option("--approve", type=click.Choice(VERDICTS), help=APPROVE_HELP),
+        click.option(
+            "--mcp-required",
+            is_flag=True,
+            help="Fail if an MCP server cannot be used, instead of leaving it out.",
+        ),
         click.option(
             "--mcp",
             metavar="FILE",
@@ -87,7 +118,7 @@ def agent_options(command: F) -> F:
             "--functions",
             multiple=True,
             metavar="FILE",
-            help="Let the model call the functions of this Python file. Can be repeated.",
+            help="Let the model call the functions of this Python file, or of Python code. Can be repeated.",
         ),
         click.option(
             "-T",

@@ -44,6 +44,14 @@ def read_schema(text: str) -> Any:
     return _short_form(text)
 
 
+def list_of(schema: Any) -> Any:
+    """Return the schema of a list of these. As a JSON schema, it is an object with the list as `items`."""
+    if isinstance(schema, type):
+        return list[schema]
+    items: dict[str, Any] = {"type": "array", "items": schema}
+    return {"type": "object", "properties": {"items": items}, "required": ["items"], "additionalProperties": False}
+
+
 def short_form_of(name: str) -> str:
     """Describe a stored schema's fields and types, in the short form where possible."""
     try:
@@ -108,7 +116,9 @@ def _short_form(text: str) -> dict[str, Any]:
             raise click.UsageError(f"--schema: unknown type {kind!r} of {name}: use {', '.join(TYPES)}{hint}")
         properties[name] = {"type": TYPES[kind]} | ({"description": description} if description else {})
     if not properties:
-        raise click.UsageError("--schema: at least one field is required")
+        raise click.UsageError(
+            "--schema is empty: write fields as 'name, age int: in years', JSON, a file or MODULE:CLASS"
+        )
     return {
         "type": "object",
         "properties": properties,

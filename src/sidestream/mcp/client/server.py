@@ -177,6 +177,8 @@ class MCPServer:
         self._accepted: AcceptedDefinitions | None = None
         self._asks_by_default = False
         """Whether its calls need approval if no policy is set, as those of remote servers do."""
+        self.is_optional = False
+        """Whether runs continue without its tools if it cannot be used."""
         self._warnings: tuple[str, ...] = ()
         self._defers_loading = False
         """Whether the model sees its tools only after finding them with a tool search."""
@@ -235,8 +237,17 @@ class MCPServer:
     async def list(self) -> Sequence[Tool]:
         """Return the current tools, requesting them only if they may have changed.
 
-        Raises ToolServerError if the server cannot be used.
+        Raises ToolServerError if the server cannot be used. If it is optional, it then has no tools and a warning.
         """
+        try:
+            return await self._list()
+        except ToolServerError as error:
+            if not self.is_optional:
+                raise
+            self._warnings = (f"{error}; its tools are left out",)
+            return ()
+
+    async def _list(self) -> Sequence[Tool]:
         connection = self._connection()
         await connection.ready()
         cached = self._cached_tools.get(connection.loop)

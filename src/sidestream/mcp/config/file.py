@@ -281,20 +281,23 @@ class MCPConfig(Struct, frozen=True):
         return [server.label for server in (*self.toolsets, *self.remote_servers)]
 
 
-def load_mcp_config(path: str | PathLike[str] | None = None) -> MCPConfig:
+def load_mcp_config(
+    path: str | PathLike[str] | None = None, *, on_invalid: Callable[[ConfigurationError], None] | None = None
+) -> MCPConfig:
     """Load the servers in the file, by default the first of `FILES` in the working folder.
 
-    `Agent(mcp="mcp.json")` does the same in one step. Raises ConfigurationError if the file is missing or invalid.
+    `Agent(mcp="mcp.json")` does the same in one step. Raises ConfigurationError if the file is missing or invalid. With
+    `on_invalid`, a server whose entry is invalid is left out, and the function is called with the reason.
     """
     file = _find() if path is None else Path(path)
     try:
-        return _loaded(file)
+        return _loaded(file, on_invalid)
     except ConfigurationError as error:
         failure = error.with_traceback(None)  # the locals of its frames hold the file's content
     raise failure
 
 
-def _loaded(file: Path) -> MCPConfig:
+def _loaded(file: Path, on_invalid: Callable[[ConfigurationError], None] | None) -> MCPConfig:
     try:
         text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -306,7 +309,13 @@ def _loaded(file: Path) -> MCPConfig:
     for entry in config_entries(decode_config(text, file), file):
         if entry.is_disabled:
             continue
-        server = entry.server()
+        try:
+            server = entry.server()
+        except ConfigurationError as error:
+            if on_invalid is None:
+                raise
+            on_invalid(error)
+            continue
         if server.label in labels:
             raise ConfigurationError(f"{file}: duplicate server label {server.label!r}: rename one")
         labels[server.label] = entry.has_approval

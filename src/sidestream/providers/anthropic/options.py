@@ -211,29 +211,43 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     """Sampling temperature. For older models only, like `top_p` and `top_k`."""
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Probability mass of the tokens to sample from."""
     top_k: Count | None = None
+    """Number of the most likely tokens to sample from."""
     stop_sequences: Sequence[str] = ()
+    """Strings at which the answer ends."""
     user_id: str | None = None
+    """Stable id of your user, e.g. a hash, to detect misuse."""
     thinking: AnthropicThinking | None = None
+    """Reasoning mode, budget and visibility."""
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    """Effort of the model, in reasoning and in the answer."""
     task_budget: TaskBudget | None = None
+    """Maximum tokens that the task may use over all its requests."""
     tool_choice: Literal["auto", "any", "none"] | dict[str, Any] | None = None
     """Choice of tools, or the API's own object, e.g. `{"type": "tool", "name": "get_weather"}`."""
     parallel_tool_calls: bool | None = None
+    """Whether the model may call several tools at once."""
     prompt_cache: Lifetime | None = None
     """Cache lifetime of the system prompt, tools and history up to the last message."""
     cache_control: Lifetime | None = None
     """Cache lifetime when the server chooses what to cache."""
     service_tier: Literal["auto", "standard_only"] | None = None
+    """Processing tier, which decides speed and price."""
     speed: Literal["standard", "fast"] | None = None
+    """Speed of the answer, for models that have a fast mode."""
     inference_geo: str | None = None
+    """Region in which the model runs."""
     previous_message_id: str | None = None
     """Id of the message whose request this one continues, for cache diagnostics."""
     context_management: Sequence[ClearToolUses | ClearThinking | Compact] = ()
+    """What the server removes or summarises when the context grows."""
     compaction: Compaction | None = None
+    """Request for a summary of the conversation, and nothing else."""
     fallbacks: Literal["default"] | Sequence[str | dict[str, Any]] = ()
     """Models that answer instead if the first refuses."""
     fallback_credit_token: str | None = None
+    """Token from a refusal. A retry with another model then pays only cache reads for the cached prefix."""
     thread: str | None = None
     """Thread mode.
 
@@ -241,6 +255,7 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     with each request. A message id continues after that message. Not supported with caching, `context_management` or
     `fallbacks`."""
     skills: Sequence[Skill] = ()
+    """Skills to load into the sandbox."""
     document_citations: bool = False
     """Whether the model may cite the documents in the conversation."""
     typed_output: Literal["native", "tool"] | None = None
@@ -257,22 +272,36 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     chooses_betas: bool = True
     """Whether to add the beta headers that the request's features need. If false, only `betas` are sent."""
     user_profile_id: str | None = None
+    """User profile on whose behalf the request is made."""
     workspace_id: str | None = None
+    """Workspace of the request. None means the key's."""
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
     """Fields merged into the body last, for parameters that are newer than this class."""
     extra_headers: Texts = field(default_factory=Texts)
+    """HTTP headers to add to requests."""
 
     server_side_tools: Set[AnthropicServerSideTool] = frozenset()
+    """Tools to enable by name."""
     web_search_config: WebSearch | None = None
+    """Settings of `web_search` when it is enabled by name."""
     web_fetch_config: WebFetch | None = None
+    """Settings of `web_fetch` when it is enabled by name."""
     code_interpreter_config: CodeInterpreter | None = None
+    """Settings of `code_interpreter` when it is enabled by name."""
     tool_search_config: ToolSearch | None = None
+    """Settings of `tool_search` when it is enabled by name."""
     mcp_config: Sequence[RemoteMCP] | RemoteMCP | None = None
+    """Settings of `mcp` when it is enabled by name."""
     memory_config: Memory | None = None
+    """Settings of `memory` when it is enabled by name."""
     computer_use_config: ComputerUse | None = None
+    """Settings of `computer_use` when it is enabled by name."""
     text_editor_config: TextEditor | None = None
+    """Settings of `text_editor` when it is enabled by name."""
     browser_config: Browser | None = None
+    """Settings of `browser` when it is enabled by name."""
     advisor_config: Advisor | None = None
+    """Settings of `advisor` when it is enabled by name."""
     tool_configs: Sequence[AnthropicTool] = ()
     """Explicit entries, sent unchanged."""
 

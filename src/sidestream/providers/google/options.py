@@ -128,10 +128,15 @@ class ServerSideToolOptions(Config, frozen=True, kw_only=True):
     )
 
     server_side_tools: Set[GoogleServerSideTool] = frozenset()
+    """Tools to enable by name."""
     google_search_config: GoogleSearch | None = None
+    """Settings of Google Search when it is enabled by name."""
     file_search: GoogleFileSearch | None = None
+    """Search in file search stores."""
     maps_grounding: GoogleMaps | None = None
+    """Grounding with Google Maps."""
     computer_use: GoogleComputerUse | None = None
+    """A computer that the model controls."""
     extra_tools: Sequence[Objects] = ()
     """Tools in the API's own format, for Vertex or for tools that are newer than this class."""
 
@@ -147,37 +152,62 @@ class GoogleOptions(ServerSideToolOptions, frozen=True, kw_only=True):
     secrets = frozenset({"extra_headers"})
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """Sampling temperature. Higher values give more varied answers."""
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Probability mass of the tokens to sample from."""
     top_k: Annotated[float, Meta(ge=1)] | None = None
+    """Number of the most likely tokens to sample from."""
     candidate_count: Annotated[int, Meta(ge=1)] | None = None
     """Number of candidates. All but the first arrive as `custom` parts of the kind `google.candidate`."""
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    """Maximum output tokens per response, reasoning included."""
     stop_sequences: Sequence[str] = ()
+    """Strings at which the answer ends."""
     seed: int | None = None
+    """Seed for sampling, for answers that are more alike."""
     presence_penalty: float | None = None
+    """Penalty for tokens that have occurred."""
     frequency_penalty: float | None = None
+    """Penalty for tokens by how often they have occurred."""
     response_logprobs: bool | None = None
+    """Whether to return the log probabilities of output tokens."""
     logprobs: Annotated[int, Meta(ge=0)] | None = None
+    """Number of the most likely tokens to return at each position. Needs `response_logprobs`."""
     response_mime_type: str | None = None
     """MIME type: `application/json` or `text/x.enum`. An output type of the agent sets it automatically."""
     response_schema: Objects | None = None
     """Schema in the API's own format. An output type of the agent is sent as JSON schema instead."""
     response_modalities: Sequence[Literal["text", "image", "audio", "video"]] = ()
+    """Kinds of output to request."""
     response_format: Sequence[Objects] = ()
+    """Formats of the output, in the API's own form."""
     media_resolution: Literal["low", "medium", "high"] | None = None
+    """Resolution at which images and videos are read."""
     thinking: GoogleThinking | None = None
+    """Reasoning level or budget, and whether it is shown."""
     image: GoogleImageOutput | None = None
+    """Format of generated images."""
     speech_config: Objects | None = None
+    """Voices and language of generated speech, in the API's own form."""
     audio_timestamp: bool | None = None
+    """Whether the model gets timestamps of audio input."""
     audio_transcription: Objects | None = None
+    """Settings of audio transcription, in the API's own form."""
     translation: Objects | None = None
+    """Settings of translation, in the API's own form."""
     enable_affective_dialog: bool | None = None
+    """Whether the answer adapts to the speaker's emotions."""
     enable_enhanced_civic_answers: bool | None = None
+    """Whether civic answers are enhanced."""
     routing: Objects | None = None
+    """Settings of model routing, in the API's own form."""
     model_selection: Objects | None = None
+    """Settings of model selection, in the API's own form."""
 
     function_calling: Literal["auto", "any", "none", "validated"] | None = None
+    """Whether the model may or must call functions."""
     allowed_function_names: Sequence[str] = ()
+    """Functions that the model may call, if it must call one."""
     stream_function_call_arguments: bool | None = None
     """Whether to stream function call arguments. For Vertex only."""
     function_options: dict[str, GoogleFunctionOptions] = field(default_factory=dict[str, GoogleFunctionOptions])
@@ -189,13 +219,18 @@ class GoogleOptions(ServerSideToolOptions, frozen=True, kw_only=True):
     """Whether the model supports a schema together with tools. None means that its name decides."""
 
     safety_settings: Sequence[GoogleSafetySetting] = ()
+    """Thresholds at which answers are blocked, by category."""
     cached_content: str | None = None
     """Name of the cached content. It has its own tools and instructions, so those of the request are left out."""
     service_tier: Literal["unspecified", "flex", "standard", "priority"] | None = None
+    """Processing tier, which decides speed and price."""
     store: bool | None = None
+    """Whether the provider stores the response."""
     labels: Texts | None = None
+    """Labels for billing, by name."""
     continuation_token: str | None = None
     """Token that continues a paused answer. If unset, it is taken from the history."""
     extra_body: Objects = field(default_factory=dict[str, Any])
     """Fields merged into the body last, for parameters that are newer than this class."""
     extra_headers: Texts = field(default_factory=Texts)
+    """HTTP headers to add to requests."""

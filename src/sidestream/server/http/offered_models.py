@@ -12,7 +12,7 @@ from sidestream.portable.where import HERE, is_there, missing_here, place_of
 from sidestream.prices.pricing import price_table
 from sidestream.providers.model_settings import ModelSettings, ThinkingLevel
 from sidestream.providers.protocol import BillsUsage, ChatModel, KnowsWindow, ModelRequest, Settings
-from sidestream.providers.registry import ProviderInfo, find_provider, installed_providers
+from sidestream.providers.registry import ModelString, ProviderInfo, find_provider, installed_providers
 from sidestream.server.settings import ServerSettings, offers_index
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import TOOLS, FileSearch, ServerSideTool
@@ -55,11 +55,13 @@ class OfferedModel(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def offered_models(settings: ServerSettings) -> list[OfferedModel]:
-    """Return the agents, then the default model of each installed provider if requests may name models."""
+    """Return the agents, then the given models and each installed provider's default if requests may name models."""
     installed = {provider.name: provider for provider in installed_providers()}
     found = [_of_agent(name, agent, installed, settings) for name, agent in settings.agents.items()]
     if settings.allows_models:
-        found += [_of_provider(provider, settings) for provider in installed.values() if _chat(provider)]
+        offers = {f"{provider.name}:{_chat(provider)}": provider for provider in installed.values() if _chat(provider)}
+        offers |= _given(settings, installed)
+        found += [_of_provider(name, provider, settings) for name, provider in offers.items()]
     if offers_index(settings):
         found = [replace(model, abilities=_with_index(model.abilities)) for model in found]
     return sorted(found, key=lambda model: (not model.default, not model.is_agent, not model.available, model.name))
@@ -87,9 +89,18 @@ def _of_agent(
     )
 
 
-def _of_provider(provider: ProviderInfo, settings: ServerSettings) -> OfferedModel:
-    model = _chat(provider)
-    name = f"{provider.name}:{model}"
+def _given(settings: ServerSettings, installed: dict[str, ProviderInfo]) -> dict[str, ProviderInfo]:
+    """Return the providers of the given models, by full model string. Unknown providers are skipped."""
+    names = {alias: info for info in installed.values() for alias in (info.name, *info.aliases)}
+    parsed = [ModelString.parse(text) for text in settings.models]
+    found = [(names[entry.provider], entry.models.get("chat")) for entry in parsed if entry.provider in names]
+    return {f"{info.name}:{model}": info for info, model in found if model}
+
+
+def _of_provider(name: str, provider: ProviderInfo, settings: ServerSettings) -> OfferedModel:
+    model = name.partition(":")[2]
+    aliases = (provider.name, *provider.aliases)
+    names = {name, *(f"{alias}:{model}" for alias in aliases), *(aliases if model == _chat(provider) else ())}
     return OfferedModel(
         name=name,
         provider=provider.name,
@@ -98,7 +109,7 @@ def _of_provider(provider: ProviderInfo, settings: ServerSettings) -> OfferedMod
         available=(provider.has_key or not provider.key_variables) and not provider.missing_variables,
         variable=next(iter((*provider.missing_variables, *provider.key_variables)), None),
         is_agent=False,
-        default=settings.default in (name, provider.name, *provider.aliases),
+        default=settings.default in names,
         abilities=_abilities(provider.name, model),
     )
 

@@ -14,11 +14,10 @@ from contextlib import closing
 from msgspec import Struct
 
 from sidestream.errors import StoreError
-from sidestream.messages.message import ChatMessage, TextPart
 from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.summary import said_in
 from sidestream.store.protocol import ConversationInfo, Store
 from sidestream.store.records import MessageAdded, Record, Segment
-from sidestream.stream.parts import TextDelta, TextEnd
 
 MAX_CANDIDATES = 2000
 """Maximum conversations searched, the most recently changed first."""
@@ -83,22 +82,12 @@ async def _said_in(store: Store, info: ConversationInfo) -> list[tuple[Record, s
     for record in records:
         match record.body:
             case MessageAdded():
-                said.append((record, record.body.message.role, text_of(record.body.message)))
+                said.append((record, record.body.message.role, said_in(record)))
             case Segment(kind="text"):
-                said.append((record, "model", segment_text(record.body)))
+                said.append((record, "model", said_in(record)))
             case _:
                 pass
     return said
-
-
-def text_of(message: ChatMessage) -> str:
-    return "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
-
-
-def segment_text(segment: Segment) -> str:
-    """Return the text of a block."""
-    final = next((part.text for part in segment.parts if isinstance(part, TextEnd) and part.text is not None), None)
-    return "".join(part.delta for part in segment.parts if isinstance(part, TextDelta)) if final is None else final
 
 
 def _match(query: str) -> str:

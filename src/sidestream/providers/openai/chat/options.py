@@ -69,21 +69,31 @@ class OpenAIChatOptions(Config, frozen=True, kw_only=True):
     secrets = frozenset({"extra_headers"})
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """Sampling temperature. Higher values give more varied answers."""
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Probability mass of the tokens to sample from."""
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    """Penalty for tokens by how often they have occurred."""
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    """Penalty for tokens that have occurred."""
     logit_bias: dict[str, int] | None = None
     """Biases, by token id."""
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     """Maximum output tokens. Sent as `max_tokens` to servers that support only that."""
     stop: str | Sequence[str] | None = None
+    """Strings at which the answer ends, at most four."""
     seed: int | None = None
+    """Seed for sampling, for answers that are more alike."""
     logprobs: bool | None = None
+    """Whether to return the log probabilities of output tokens."""
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     """Number of alternatives per token. Implies `logprobs`."""
     reasoning_effort: Effort | None = None
+    """Reasoning effort."""
     verbosity: Literal["low", "medium", "high"] | None = None
+    """Length of answers."""
     parallel_tool_calls: bool | None = None
+    """Whether the model may call several tools at once."""
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
     """A mode, or the API's own object, e.g. `{"type": "function", "function": {"name": "get_weather"}}`."""
     json_object: bool = False
@@ -91,17 +101,27 @@ class OpenAIChatOptions(Config, frozen=True, kw_only=True):
     modalities: Sequence[str] = ()
     """Output modalities: `text`, `audio`, or another server's own. If empty, derived from `audio`."""
     audio: AudioOutput | None = None
+    """Voice and format of generated audio."""
     prediction: str | None = None
     """Text that most of the answer will repeat, e.g. a file being edited."""
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    """Processing tier, which decides speed and price."""
     store: bool | None = None
+    """Whether the provider stores the response."""
     metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of strings")] | None = None
+    """Strings to attach to the response, by name."""
     prompt_cache_key: str | None = None
+    """Key that routes similar requests to the same cache."""
     prompt_cache_options: ChatPromptCache | None = None
+    """Settings of prompt caching."""
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    """Time for which cached prompts are kept."""
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
+    """Stable id of your user, e.g. a hash, to detect misuse."""
     user: str | None = None
+    """Id of your user. `safety_identifier` and `prompt_cache_key` replace it."""
     moderation: Moderation | None = None
+    """Moderation of input and output."""
     include_usage: bool = True
     """Whether to request usage in streams. Set it to False for servers without `stream_options`."""
     include_obfuscation: bool | None = None
@@ -113,8 +133,11 @@ class OpenAIChatOptions(Config, frozen=True, kw_only=True):
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
     """Fields merged into the body last, for parameters that are newer than this class or specific to a server."""
     extra_headers: Texts = field(default_factory=Texts)
+    """HTTP headers to add to requests."""
     organization: str | None = None
+    """Organisation to bill. None means the key's."""
     project: str | None = None
+    """Project to bill. None means the key's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -110,36 +110,61 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
     tool_fields = fields_of_tools(OpenAIServerSideTool)
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """Sampling temperature. Higher values give more varied answers."""
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Probability mass of the tokens to sample from."""
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    """Number of the most likely tokens to return at each position, with log probabilities."""
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    """Maximum output tokens per response, reasoning included."""
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
+    """Maximum calls to server-side tools per response."""
     parallel_tool_calls: bool | None = None
+    """Whether the model may call several tools at once."""
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
     """A mode, or the API's own object, e.g. `{"type": "function", "name": "get_weather"}`."""
     truncation: Literal["auto", "disabled"] | None = None
+    """Whether to drop the oldest items (`auto`) when the context is too long, or to fail."""
     store: bool | None = None
+    """Whether the provider stores the response."""
     previous_response_id: str | None = None
+    """Response to continue, instead of the one in the history."""
     conversation: str | None = None
+    """Conversation on the server to continue, instead of the session in the history."""
     include: Sequence[str] = ()
     """Values for `include` besides those that the tools need."""
     reasoning: Reasoning | None = None
+    """Reasoning effort and summaries."""
     verbosity: Literal["low", "medium", "high"] | None = None
+    """Length of answers."""
     json_object: bool = False
     """Whether the answer must be a JSON object. The input must contain the word JSON."""
     metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of strings")] | None = None
+    """Strings to attach to the response, by name."""
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
+    """Processing tier, which decides speed and price."""
     prompt_cache_key: str | None = None
+    """Key that routes similar requests to the same cache."""
     prompt_cache_options: PromptCache | None = None
+    """Settings of prompt caching."""
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    """Time for which cached prompts are kept."""
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
+    """Stable id of your user, e.g. a hash, to detect misuse."""
     user: str | None = None
+    """Id of your user. `safety_identifier` and `prompt_cache_key` replace it."""
     context_management: Sequence[ContextManagement] = ()
+    """What the server removes or summarises when the context grows."""
     background: bool | None = None
+    """Whether the response is made in the background, so that it survives a disconnect."""
     moderation: Moderation | None = None
+    """Moderation of input and output."""
     image: ImageContext | None = None
+    """Settings of images in the context."""
     access_programs: AccessPrograms | None = None
+    """Access programs of the organisation."""
     prompt: PromptTemplate | None = None
+    """Prompt template stored on the server."""
     include_obfuscation: bool = False
     """Whether deltas are padded against traffic analysis. False by default, unlike the API's, since it costs bytes."""
     image_detail: Literal["auto", "low", "high", "original"] = "auto"
@@ -147,23 +172,38 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
     function_options: dict[str, OpenAIFunctionOptions] = field(default_factory=dict[str, OpenAIFunctionOptions])
     """Options, by client tool name."""
     namespaces: Sequence[ToolNamespace] = ()
+    """Groups of client tools that the model finds and loads together."""
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
     """Fields merged into the body last, for parameters that are newer than this class."""
     extra_headers: Texts = field(default_factory=Texts)
+    """HTTP headers to add to requests."""
     organization: str | None = None
+    """Organisation to bill. None means the key's."""
     project: str | None = None
+    """Project to bill. None means the key's."""
 
     server_side_tools: Set[OpenAIServerSideTool] = frozenset()
+    """Tools to enable by name."""
     web_search_config: server_side.WebSearch | None = None
+    """Settings of `web_search` when it is enabled by name."""
     image_generation_config: server_side.ImageGeneration | None = None
+    """Settings of `image_generation` when it is enabled by name."""
     file_search_config: server_side.FileSearch | None = None
+    """Settings of `file_search` when it is enabled by name."""
     code_interpreter_config: server_side.CodeInterpreter | None = None
+    """Settings of `code_interpreter` when it is enabled by name."""
     computer_use_config: server_side.ComputerUse | None = None
+    """Settings of `computer_use` when it is enabled by name."""
     mcp_config: Sequence[server_side.RemoteMCP] | server_side.RemoteMCP | None = None
+    """Settings of `mcp` when it is enabled by name."""
     shell_config: server_side.Shell | None = None
+    """Settings of `shell` when it is enabled by name."""
     apply_patch_config: server_side.ApplyPatch | None = None
+    """Settings of `apply_patch` when it is enabled by name."""
     tool_search_config: server_side.ToolSearch | None = None
+    """Settings of `tool_search` when it is enabled by name."""
     custom_config: Sequence[server_side.CustomTool] | server_side.CustomTool | None = None
+    """Settings of `custom` when it is enabled by name."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
