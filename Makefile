@@ -29,8 +29,9 @@ PAGE := src/sidestream/server/page/index.html
 PAGE_PACKAGES := page/node_modules/.installed
 PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/public page/tooling -type f 2>/dev/null)
 
-# Neighbouring tests stay in one process, so that it loads a model or a page's modules once.
-PARALLEL := -n auto --dist worksteal
+# Neighbouring tests stay in one process, so that it loads a model or a page's modules once. Where the programs that tests
+# start can be forked, so can the workers: one process collects the tests for all.
+PARALLEL := $(if $(filter Linux,$(shell uname -s)),--forks auto,-n auto --dist worksteal)
 
 .PHONY: help setup page page-check page-shots docs docs-serve check check-code check-types test test-pythons test-lowest release-check fuzz soak chaos mutate live demo demo-durable bench scale simulate losses format pins clean
 

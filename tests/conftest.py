@@ -28,6 +28,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 ALARM_INTERVAL_S = 5.0
+pytest_plugins = ["support.forks"]
 temporal_addresses: set[str] = set()
 """Of the test server."""
 AUTHORITY = Path(__file__).parent / "support" / "authority.pem"

@@ -121,6 +121,12 @@ class _Template:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
+    def renew(self) -> None:
+        """Leave the template to the process from which this one was forked."""
+        self._channel.close()
+        self._theirs.close()
+        self.__init__()
+
     def start(self, program: bytes, streams: list[int]) -> int:
         """Start a program as a child of this process; return its pid."""
         libc = ctypes.CDLL(None)
@@ -151,6 +157,8 @@ class _Template:
 
 
 _template = _Template()
+if __name__ != "__main__":
+    os.register_at_fork(after_in_child=_template.renew)
 
 
 def _import_all(package: Any) -> None:
