@@ -29,10 +29,11 @@ PAGE := src/sidestream/server/page/index.html
 PAGE_PACKAGES := page/node_modules/.installed
 PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/public page/tooling -type f 2>/dev/null)
 
-# Neighbouring tests stay in one process, so that it loads a model or a page's modules once.
-PARALLEL := -n auto --dist worksteal
+# Neighbouring tests stay in one process, so that it loads a model or a page's modules once. Where the programs that tests
+# start can be forked, so can the workers: one process collects the tests for all.
+PARALLEL := $(if $(filter Linux,$(shell uname -s)),--forks auto,-n auto --dist worksteal)
 
-.PHONY: help setup page page-check page-shots docs docs-serve check check-code check-types test test-pythons test-lowest release-check fuzz soak chaos mutate live demo demo-durable bench scale simulate losses format pins clean
+.PHONY: help setup page page-check page-shots docs docs-serve check check-code check-types test run-tests test-pythons test-lowest release-check fuzz soak chaos mutate live demo demo-durable bench scale simulate losses format pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,10 +65,15 @@ check-code:
 	$(BIN)/mypy --strict --no-error-summary examples
 
 check-types:
-	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright >.pyright.log || { cat .pyright.log; exit 1; }
 
-test: check page ## check, build the page, then run the tests (ARGS="-k name" for some of them)
-	$(BIN)/pytest $(PARALLEL) --durations=10 $(ARGS)
+# The types take a minute of one processor, the collection of the tests half a minute: neither waits for the other.
+test: page ## check, build the page, then run the tests (ARGS="-k name" for some of them)
+	@$(MAKE) --no-print-directory -j2 check-code page-check
+	@$(MAKE) --no-print-directory -j2 run-tests check-types
+
+run-tests:
+	MAKEFLAGS= $(BIN)/pytest $(PARALLEL) --durations=10 $(ARGS)
 
 test-pythons: $(STAMP) | $(PRIVATE_UV) ## run the tests on every supported Python of this machine (ONLY=3.13, ARGS="-k name")
 	@$(pip_settings) UV="$(UV)" $(BIN)/python tests/pythons.py $(if $(ONLY),--python $(ONLY)) --pytest "$(PARALLEL) $(ARGS)"
@@ -129,7 +135,7 @@ pins: | $(PRIVATE_UV) ## make constraints.txt anew (UPGRADE=1 takes the newest v
 		--all-extras --group dev --output-file constraints.txt pyproject.toml
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .uv site page/node_modules page/shots src/sidestream/server/page .npm-servers .import_linter_cache .lint-imports.log bench/.envs .lowest dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot .fuzz .pythons
+	rm -rf $(VENV) .uv site page/node_modules page/shots src/sidestream/server/page .npm-servers .import_linter_cache .lint-imports.log .pyright.log bench/.envs .lowest dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot .fuzz .pythons
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt | $(PRIVATE_UV)

@@ -131,26 +131,29 @@ def test_unknown_override_setting_is_rejected() -> None:
 
 
 @pytest.fixture
-def in_a_fixture() -> Generator[ScriptedModel]:
+def ends_with_test() -> Generator[None]:
+    """Check that the agent has its own model after the fixtures that come later in a test have ended."""
+    yield
+    assert AGENT.model.provider == "openai-responses"
+
+
+@pytest.fixture
+def in_a_fixture(ends_with_test: None) -> Generator[ScriptedModel]:
     model = ScriptedModel(["from a fixture"])
     with AGENT.override(model=model):
         yield model
 
 
 @pytest.fixture
-async def in_an_async_fixture() -> AsyncGenerator[ScriptedModel]:
+async def in_an_async_fixture(ends_with_test: None) -> AsyncGenerator[ScriptedModel]:
     model = ScriptedModel(["from an async fixture"])
     with AGENT.override(model=model):
         yield model
 
 
-async def test_fixture_can_override_for_test(in_a_fixture: ScriptedModel) -> None:
+async def test_fixture_can_override_for_its_test_only(in_a_fixture: ScriptedModel) -> None:
     assert (await AGENT.send("hi")).output == "from a fixture"
 
 
-async def test_async_fixture_can_override_for_test(in_an_async_fixture: ScriptedModel) -> None:
+async def test_async_fixture_can_override_for_its_test_only(in_an_async_fixture: ScriptedModel) -> None:
     assert (await AGENT.send("hi")).output == "from an async fixture"
-
-
-async def test_override_ends_with_its_test() -> None:
-    assert AGENT.model.provider == "openai-responses"

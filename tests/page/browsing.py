@@ -19,6 +19,15 @@ from support.serving import served
 
 AXE = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SWITCHES = [
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    # One process for all pages: starting one for each server of a test is a quarter of what a test costs.
+    "--in-process-gpu",
+    "--disable-site-isolation-trials",
+    "--renderer-process-limit=1",
+]
 PATIENCE_MS = 30_000
 Theme = Literal["light", "dark"]
 
@@ -53,9 +62,7 @@ async def browser() -> AsyncGenerator[Browser]:
     """The machine's Chromium, without a window."""
     need_browser()
     async with async_playwright() as playwright:
-        opened = await playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        )
+        opened = await playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
         try:
             yield opened
         finally:

@@ -10,6 +10,7 @@ Start-up itself is not covered this way: `tests/cli/test_command.py`, for one, s
 import asyncio
 import atexit
 import ctypes
+import errno
 import fcntl
 import gc
 import importlib
@@ -27,6 +28,7 @@ import threading
 import time
 from asyncio import unix_events
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,8 +47,10 @@ MAX_BYTES = 1 << 17
 ON_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
-PR_SET_CHILD_SUBREAPER = 36
 KILLED_S = 10.0
+SYS_CLONE3 = 435
+CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
+PR_GET_TID_ADDRESS = 40
 
 
 def is_warmable(args: Sequence[str], env: Mapping[str, str]) -> bool:
@@ -57,7 +61,18 @@ def is_warmable(args: Sequence[str], env: Mapping[str, str]) -> bool:
         for name, value in env.items()
         if name == "LANG" or name.startswith(("LC_", "PYTHON"))
     )
-    return sys.platform == "linux" and is_program and is_usual and len(repr((args, env))) < MAX_BYTES // 2
+    return _has_clone() and is_program and is_usual and len(repr((args, env))) < MAX_BYTES // 2
+
+
+@cache
+def _has_clone() -> bool:
+    """Whether the kernel, or the container, has the calls that fork a sibling."""
+    if sys.platform != "linux":
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    knows_address = libc.prctl(PR_GET_TID_ADDRESS, ctypes.byref(ctypes.c_uint64())) == 0
+    libc.syscall(SYS_CLONE3, None, 0)
+    return knows_address and ctypes.get_errno() == errno.EINVAL
 
 
 class Warm(subprocess.Popen[Any]):
@@ -121,19 +136,20 @@ class _Template:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
+    def renew(self) -> None:
+        """Leave the template to the process from which this one was forked."""
+        self._channel.close()
+        self._theirs.close()
+        self.__init__()
+
     def start(self, program: bytes, streams: list[int]) -> int:
         """Start a program as a child of this process; return its pid."""
-        libc = ctypes.CDLL(None)
         with self._lock:
             if self._process is None:
                 self._process = self._started()
-            assert libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-            try:
-                socket.send_fds(self._channel, [program], streams)
-                pid = self._channel.recv(64)
-                assert self._channel.recv(64) == b"started", "the template ended"
-            finally:
-                libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+            socket.send_fds(self._channel, [program], streams)
+            pid = self._channel.recv(64)
+            assert pid, "the template ended"
         return int(pid)
 
     def _started(self) -> subprocess.Popen[bytes]:
@@ -151,6 +167,8 @@ class _Template:
 
 
 _template = _Template()
+if __name__ != "__main__":
+    os.register_at_fork(after_in_child=_template.renew)
 
 
 def _import_all(package: Any) -> None:
@@ -168,18 +186,28 @@ def _serve(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
         message, streams, _, _ = socket.recv_fds(channel, MAX_BYTES, 3)
         if not message:
             os._exit(0)
-        orphaned, orphan = os.pipe()
-        if (between := os.fork()) == 0:
-            os.close(orphan)
-            if (pid := os.fork()) == 0:
-                os.read(orphaned, 1)  # Until the next parent, whoever asked for the program, is the parent.
-                return json.loads(message), streams
-            channel.send(str(pid).encode())
-            os._exit(0)
-        os.waitpid(between, 0)
-        for descriptor in (orphaned, orphan, *streams):
+        if (pid := _forked_sibling()) == 0:
+            return json.loads(message), streams
+        for descriptor in streams:
             os.close(descriptor)
-        channel.send(b"started")
+        channel.send(str(pid).encode())
+
+
+def _forked_sibling() -> int:
+    """Fork as `os.fork` does, but make the new process a child of this one's parent."""
+    libc, address = ctypes.CDLL(None), ctypes.c_uint64()
+    assert libc.prctl(PR_GET_TID_ADDRESS, ctypes.byref(address)) == 0
+    # As the C library does it: the thread knows its number. Flags, two addresses, and the rest of the structure.
+    flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID
+    how = (ctypes.c_uint64 * 8)(flags, 0, address.value)
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid = ctypes.pythonapi.syscall(SYS_CLONE3, ctypes.byref(how), ctypes.sizeof(how))
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+        return 0
+    ctypes.pythonapi.PyOS_AfterFork_Parent()
+    assert pid > 0, "the program could not be forked"
+    return pid
 
 
 def _become(program: dict[str, Any], streams: list[int]) -> None:

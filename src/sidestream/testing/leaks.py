@@ -25,27 +25,6 @@ class LeakError(AssertionError):
     """A task, file descriptor or thread outlived its block. The message names it."""
 
 
-@asynccontextmanager
-async def no_leaks(rounds: int = 200) -> AsyncGenerator[None, None]:
-    """Check that no task, file descriptor or thread outlives the block. Raises LeakError if one does.
-
-    Cleanup that is still in progress gets at most `rounds` iterations of the event loop, the first ones without a
-    pause. Objects that the garbage collector closes, such as an unused chat's store, are not leaks. Neither are the
-    embedded model's server and the process that parses documents. Daemon threads and threads of the event loop's
-    executor do not count.
-    """
-    before = _alive()
-    yield
-    for turn in range(rounds):
-        if not _alive() - before:
-            return
-        if turn >= _POLLED_ROUNDS and turn % _ROUNDS_PER_COLLECTION == 0:
-            gc.collect()
-        await asyncio.sleep(0 if turn < _POLLED_ROUNDS else _PAUSE_S)
-    if left := _alive() - before:
-        raise LeakError("left behind: " + "; ".join(sorted(map(_described, left))))
-
-
 class _Descriptor(NamedTuple):
     """An open descriptor, with the device and inode so that a reused number counts as new."""
 
@@ -57,9 +36,37 @@ class _Descriptor(NamedTuple):
 _Alive = asyncio.Task[Any] | threading.Thread | _Descriptor
 
 
-def _alive() -> set[_Alive]:
+@asynccontextmanager
+async def no_leaks(rounds: int = 200) -> AsyncGenerator[None, None]:
+    """Check that no task, file descriptor or thread outlives the block. Raises LeakError if one does.
+
+    Cleanup that is still in progress gets at most `rounds` iterations of the event loop, the first ones without a
+    pause. Objects that the garbage collector closes, such as an unused chat's store, are not leaks. Neither are the
+    embedded model's server and the process that parses documents. Daemon threads and threads of the event loop's
+    executor do not count.
+    """
+    before = alive()
+    yield
+    await settled(before, rounds)
+
+
+async def settled(before: set[_Alive], rounds: int = 200) -> None:
+    """Wait until no more than `before` is alive. Raises LeakError if more is left after the rounds."""
+    for turn in range(rounds):
+        if not alive() - before:
+            return
+        if turn >= _POLLED_ROUNDS and turn % _ROUNDS_PER_COLLECTION == 0:
+            gc.collect()
+        await asyncio.sleep(0 if turn < _POLLED_ROUNDS else _PAUSE_S)
+    if left := alive() - before:
+        raise LeakError("left behind: " + "; ".join(sorted(map(_described, left))))
+
+
+def alive(loop: asyncio.AbstractEventLoop | None = None) -> set[_Alive]:
+    """Return the unfinished tasks of the running event loop, or of another one, and all threads and descriptors."""
     # Skip the current task: in a fixture, it is not the one that entered the block.
-    found: set[_Alive] = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+    current = asyncio.current_task() if loop is None else None
+    found: set[_Alive] = {task for task in asyncio.all_tasks(loop) if task is not current}
     found |= {t for t in threading.enumerate() if not t.daemon and not t.name.startswith("asyncio_")}
     return found | _descriptors()
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -199,8 +200,11 @@ async def test_histories_of_released_versions_are_replayed(history: str, tempora
     from temporalio.client import WorkflowHistory
     from temporalio.worker import Replayer
 
-    replayer = Replayer(workflows=[workflow.ConversationWorkflow], workflow_runner=SANDBOX)
-    await replayer.replay_workflow(WorkflowHistory.from_json("talk", history))
+    with ThreadPoolExecutor(1) as executor:  # The replayer leaves its own one to the garbage collector.
+        replayer = Replayer(
+            workflows=[workflow.ConversationWorkflow], workflow_runner=SANDBOX, workflow_task_executor=executor
+        )
+        await replayer.replay_workflow(WorkflowHistory.from_json("talk", history))
 
 
 def test_histories_to_replay_exist():
