@@ -27,9 +27,9 @@ VARIABLE = "MUTANTS"
 PACKAGE = "sidestream"
 SEEN = "__seen__"
 ACTIVE = "__active__"
-MAX_CASES = 3
+MAX_CASES = 2
 """Runs of a mutant with cases of one test."""
-MAX_RUNS = 80
+MAX_RUNS = 40
 MAX_TEST_S = 30.0
 """Longer tests are not run again."""
 MAX_SECONDS = 120.0

@@ -38,6 +38,7 @@ MAX_SECONDS = 40.0
 """Of the tests that one process runs, when they passed."""
 UNKNOWN_TEST = 4
 """Exit code of pytest."""
+PATHS = {path for path, _, _ in EQUIVALENTS}
 STATIC = ("frozen", "kw_only", "gc")
 """Keywords of classes that the type checker enforces, or that are only about speed."""
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly")
@@ -92,9 +93,17 @@ class Mutant(NamedTuple):
         return self.path.relative_to(SOURCE).parts[0]
 
     @property
+    def lines(self) -> tuple[str, str]:
+        """The line where the change starts, before and after it."""
+        old = (ROOT / self.path).read_text("utf-8").splitlines()
+        new = self.code.splitlines()
+        return old[self.start[0] - 1].strip(), new[self.start[0] - 1].strip()
+
+    @property
     def is_equivalent(self) -> bool:
         """Whether the change is known to mean nothing."""
-        return (self.path.relative_to(SOURCE).as_posix(), self.before, self.after) in EQUIVALENTS
+        path = self.path.relative_to(SOURCE).as_posix()
+        return path in PATHS and (path, *self.lines) in EQUIVALENTS
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:

@@ -7,6 +7,7 @@ import pytest
 
 from providers.google.gemini_wire import both, decode, decode_whole, session
 from requirements import requirement
+from sidestream.jsontext import as_object
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart, ThinkingPart
 from sidestream.stream.parts import (
     Custom,
@@ -317,6 +318,11 @@ def test_thought_image_is_not_deliverable():
     for parts in both(script().inline_data(PNG, thought=True).inline_data(PNG)):
         assert one(parts, Custom).kind == "google.thought-image"
         assert len(of(parts, File)) == 1
+
+
+def test_thought_images_are_numbered_from_zero():
+    for parts in both(script().inline_data(PNG, thought=True).inline_data(PNG, thought=True)):
+        assert [as_object(part.data)["index"] for part in of(parts, Custom)] == [0, 1]
 
 
 def test_file_uri_becomes_link():
