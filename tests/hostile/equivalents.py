@@ -1,5 +1,6 @@
 """Mutants that mean nothing, for `make mutate`: no test can notice them."""
 
+NOTHING_JOINED = "the number is read only if there are joined parts"
 FAST_PATH = "the slow path gives the same result"
 
 EQUIVALENTS: dict[tuple[str, str, str], str] = {
@@ -18,5 +19,15 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "return not message.metadata and all(type(part) is TextPart for part in message.parts)",
         "return None",
     ): FAST_PATH,
+    (
+        "turn/outbox.py",
+        "self.joined: tuple[int, Sequence[StreamPart]] = (0, ())",
+        "self.joined: tuple[int, Sequence[StreamPart]] = ((1), ())",
+    ): NOTHING_JOINED,
+    (
+        "turn/outbox.py",
+        "(count, joined), self.joined = self.joined, (0, ())",
+        "(count, joined), self.joined = self.joined, ((1), ())",
+    ): NOTHING_JOINED,
 }
 """(path below the package, the line before, the line after) → the reason."""

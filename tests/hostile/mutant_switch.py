@@ -30,6 +30,9 @@ ACTIVE = "__active__"
 MAX_CASES = 2
 """Runs of a mutant with cases of one test."""
 MAX_RUNS = 40
+SLOW_S = 2.0
+"""Tests from this duration on are run again only with mutants that few others have tried."""
+FEW = 3
 MAX_TEST_S = 30.0
 """Longer tests are not run again."""
 MAX_SECONDS = 120.0
@@ -143,9 +146,9 @@ class Trials:
         reached = sorted(seen)
         if all(report.passed for report in reports) and usual_s < MAX_TEST_S:
             for id in reached:
-                if id in self._switched:
+                if id in self._switched and (usual_s < SLOW_S or self._runs[id] < FEW):
                     self._try(item, id, 10 + 10 * usual_s)
-                else:
+                elif id not in self._switched:
                     self._write(id, "reached", item, usual_s)
         try:
             item.session._setupstate.teardown_exact(nextitem)
