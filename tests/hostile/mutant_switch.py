@@ -29,14 +29,13 @@ SEEN = "__seen__"
 ACTIVE = "__active__"
 MAX_CASES = 2
 """Runs of a mutant with cases of one test."""
-MAX_RUNS = 40
 SLOW_S = 2.0
 """Tests from this duration on are run again only with mutants that few others have tried."""
 FEW = 3
 MAX_TEST_S = 30.0
 """Longer tests are not run again."""
-MAX_SECONDS = 120.0
-"""Of the runs of a mutant that do not notice it, in one process."""
+MAX_CPU_S = 20.0
+"""Processor time of the runs of a mutant that do not notice it, in one process."""
 seen: set[str] = set()
 """Mutants that the current test has executed."""
 active: set[str] = set()
@@ -134,7 +133,7 @@ class Trials:
         self._switched = {change.id for found in changes.values() for change in found if change.code is not None}
         self._runs = Counter[str]()
         self._cases = Counter[tuple[str, str]]()
-        self._seconds: dict[str, float] = defaultdict(float)
+        self._cpu_s: dict[str, float] = defaultdict(float)
         self._file = (folder / f"{os.getpid()}.jsonl").open("a", encoding="utf-8")
 
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
@@ -161,19 +160,17 @@ class Trials:
 
     def _try(self, item: pytest.Item, id: str, timeout_s: float) -> None:
         case = (id, item.nodeid.partition("[")[0])
-        if (self._folder / id).exists() or self._cases[case] == MAX_CASES or self._runs[id] == MAX_RUNS:
-            return
-        if self._seconds[id] > MAX_SECONDS:
+        if (self._folder / id).exists() or self._cases[case] == MAX_CASES or self._cpu_s[id] > MAX_CPU_S:
             return
         self._cases[case] += 1
         self._runs[id] += 1
-        begin = time.monotonic()
+        begin, begin_cpu_s = time.monotonic(), time.process_time()
         active.add(id)
         try:
             reports = run(item, timeout_s)
         finally:
             active.clear()
-        self._seconds[id] += time.monotonic() - begin
+        self._cpu_s[id] += time.process_time() - begin_cpu_s
         if all(report.passed for report in reports):
             self._write(id, "missed", item, time.monotonic() - begin)
             return
