@@ -20,6 +20,17 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "return None",
     ): FAST_PATH,
     (
+        "durable/log/fenced_store.py",
+        "if time.monotonic() - began_s >= self._patience_s:",
+        "if (time.monotonic() - began_s > self._patience_s):",
+    ): "no clock hits the moment exactly",
+    (
+        "protocols/ai_sdk/message.py",
+        "if known.items() <= self._run.items():",
+        "if (known.items() < self._run.items()):",
+    ): "a run always has a status, which a model's metadata has not",
+    ("protocols/markdown.py", "step = 0", "step = (1)"): "the start of a step comes before its parts",
+    (
         "turn/outbox.py",
         "self.joined: tuple[int, Sequence[StreamPart]] = (0, ())",
         "self.joined: tuple[int, Sequence[StreamPart]] = ((1), ())",
