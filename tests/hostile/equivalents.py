@@ -25,6 +25,11 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "if (time.monotonic() - began_s > self._patience_s):",
     ): "no clock hits the moment exactly",
     (
+        "durable/log/open_runs.py",
+        "bodies = [unpack(row).body for row in rows if start is not None and row.seq > start.seq]",
+        "bodies = [unpack(row).body for row in rows if start is not None and (row.seq >= start.seq)]",
+    ): "the start of a run has no parts",
+    (
         "protocols/ai_sdk/message.py",
         "if known.items() <= self._run.items():",
         "if (known.items() < self._run.items()):",
