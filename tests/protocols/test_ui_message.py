@@ -75,6 +75,13 @@ def only(chunks: Iterable[Chunk], kind: str) -> Chunk:
     return found
 
 
+def test_snapshot_keeps_reason_of_approval_request():
+    tool: Chunk = {"type": "tool-input-available", "toolCallId": "c1", "toolName": "pay", "input": {}}
+    asked: Chunk = {"type": "tool-approval-request", "toolCallId": "c1", "approvalId": "a1", "reason": "over 100"}
+    [part] = message_of([{"type": "start"}, tool, asked])["parts"]
+    assert part["approval"] == {"id": "a1", "requestReason": "over 100"}
+
+
 def texts(message: Chunk) -> list[tuple[str, str]]:
     return sorted((part["type"], final(part)) for part in message["parts"] if "text" in part)
 

@@ -428,6 +428,14 @@ async def test_error_before_output_is_retried_by_status():
         await close_session()
 
 
+async def test_retry_waits_as_its_policy_says():
+    async with FakeProvider([error_reply(503), sse(responses_text("Hello"))]) as fake:
+        parts = [part async for part in agent(fake).stream("hi")]
+        [delayed] = [part.data for part in parts if isinstance(part, Custom)]
+        assert 0 < delayed["retry_wait_s"] <= QUICK.wait_max_s
+        await close_session()
+
+
 async def test_permanent_error_is_raised_at_once_with_its_fields():
     async with FakeProvider([error_reply(403, "no_access", "not for you")]) as fake:
         with pytest.raises(AuthenticationError) as caught:
