@@ -93,8 +93,8 @@ soak: $(STAMP) ## 1,000 streams at a time with random faults for 5 minutes (SECO
 chaos: $(STAMP) ## kill or stop one of 4 workers every second for 3 minutes, under 200 runs (SECONDS=60 RUNS=100 ENGINE=temporal SEED=1)
 	@PYTHONPATH=tests $(BIN)/python -m hostile.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(RUNS),--runs $(RUNS)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-mutate: $(STAMP) ## change the code and see which tests notice (PACKAGES="turn tools" COUNT=150 SEED=1 SECONDS=600)
-	@PYTHONPATH=tests $(BIN)/python -m hostile.mutate $(PACKAGES) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
+mutate: $(STAMP) ## change the code and see which tests notice (PACKAGES="turn tools" COUNT=150 SEED=1 ARGS="--tests tests/turn")
+	@PYTHONPATH=tests $(BIN)/python -m hostile.mutate $(PACKAGES) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 live: $(STAMP) ## test the real APIs whose keys are set (costs a few cents each)
 	@$(BIN)/python tests/conformance/suite/live.py $(ARGS)

@@ -1,40 +1,51 @@
 """`make mutate`: changes the code in small ways and looks whether a test notices.
 
-A mutant is one change of one file. The tests run once to find out which of them execute which line; then each mutant is
-tried with tests that execute its line, in a copy of the project, so the working tree is never touched. A mutant that no
-test notices survives: a test is missing, or the change means nothing.
+A mutant is one change of one file. All of them are compiled into a copy of the project, each behind a switch, and each
+test that executes a mutant runs again with it (`mutant_switch.py`). Mutants of code that runs on import have no switch;
+each is tried in a process of its own. A mutant that no test notices survives: a test is missing, or the change means
+nothing. Those that mean nothing are in `equivalents.py`, with the reason, and are not drawn.
 """
 
 import argparse
 import ast
 import difflib
+import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
-from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from hostile.line_map import VARIABLE, read
+from hostile.equivalents import EQUIVALENTS
+from hostile.mutant_switch import VARIABLE
 from support.places import ROOT
 
 SOURCE = Path("src") / "sidestream"
 PACKAGES = ("turn", "tools", "run", "store", "providers", "wire", "protocols", "server", "durable")
 SLOW = ("bench", "docs", "examples", "hostile", "page", "prices", "support", "telemetry", "testing")
 """Folders of tests that are not asked: they are slow or are about something else."""
+KEPT = ROOT / ".mutate"
+"""The outcomes of the last run with each seed."""
 MAX_TESTS = 60
 MAX_SECONDS = 40.0
-"""Of the tests of one mutant, in the order of their duration."""
-MAX_MODULES = 8
-"""Modules of tests that are loaded for one mutant."""
-MAX_TEST_S = 300.0
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+"""Of the tests that one process runs, when they passed."""
+UNKNOWN_TEST = 4
+"""Exit code of pytest."""
+PATHS = {path for path, _, _ in EQUIVALENTS}
+STATIC = ("frozen", "kw_only", "gc")
+"""Keywords of classes that the type checker enforces, or that are only about speed."""
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly")
+TOGETHER = ("-n", "2", "--dist", "worksteal", "-o", "faulthandler_timeout=0", "-r", "N")
+ALONE = ("-n", "0", "-x", "-rfE")
+Place = tuple[tuple[int, int], tuple[int, int]]
+"""Line and column of a start and an end."""
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq,
@@ -54,29 +65,72 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 
 
 class Mutant(NamedTuple):
-    """One change: lines of a file, and what they become."""
+    """One change: a part of a file, and what it becomes."""
 
     path: Path
-    line: int
-    end: int
+    start: tuple[int, int]
+    end: tuple[int, int]
     what: str
+    before: str
+    after: str
     code: str
     """The whole file with the change."""
+
+    number: int
+    """Of the same change in the same file."""
+
+    def rank(self, seed: int) -> str:
+        return hashlib.sha256(f"{seed}:{self.id}".encode()).hexdigest()
+
+    @property
+    def id(self) -> str:
+        """The same as long as its code stays, whatever else changes."""
+        name = f"{self.path.as_posix()}:{self.before}:{self.after}:{self.number}"
+        return hashlib.sha256(name.encode()).hexdigest()[:16]
+
+    @property
+    def package(self) -> str:
+        return self.path.relative_to(SOURCE).parts[0]
+
+    @property
+    def lines(self) -> tuple[str, str]:
+        """The line where the change starts, before and after it."""
+        old = (ROOT / self.path).read_text("utf-8").splitlines()
+        new = self.code.splitlines()
+        return old[self.start[0] - 1].strip(), new[self.start[0] - 1].strip()
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether the change is known to mean nothing."""
+        path = self.path.relative_to(SOURCE).as_posix()
+        return path in PATHS and (path, *self.lines) in EQUIVALENTS
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """Every change of a file."""
     code = (ROOT / path).read_text("utf-8")
+    same = Counter[tuple[str, str]]()
     for node, new, what in changes(ast.parse(code)):
-        changed = replaced(code, node, new)
-        if changed != code:
-            yield Mutant(path, node.lineno, node.end_lineno or node.lineno, what, changed)
+        before = ast.unparse(node)
+        same[before, new] += 1
+        yield Mutant(path, *place_of(node), what, before, new, replaced(code, node, new), same[before, new])
 
 
 def changes(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
-    """(node, the code in its place, what was done)."""
+    """Yield each node to change, the code in its place and what was done."""
+    static = {
+        keyword.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for keyword in node.keywords
+        if keyword.arg in STATIC
+    }
     for node in ast.walk(tree):
         match node:
+            case ast.Constant() if node in static:
+                pass
+            case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))):
+                pass  # The type checker proves that it is never reached.
             case ast.Compare(ops=[op]) if type(op) in SWAPS:
                 yield node, swapped(node, "ops", [SWAPS[type(op)]()]), "comparison"
             case ast.BoolOp(op=op):
@@ -141,60 +195,108 @@ def copied(folder: Path) -> None:
         (folder.parent / "shared").symlink_to(ROOT.parent / "shared")
 
 
-class Tests:
-    """Which tests execute which line, and how long they take."""
+def switchable(path: Path) -> Callable[[Mutant], bool]:
+    """Return a function that says whether a mutant of a file can be switched on and off: its code is in a function."""
+    tree = ast.parse((ROOT / path).read_bytes())
+    bodies: list[Place] = []
+    patterns: list[Place] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(body=body) | ast.AsyncFunctionDef(body=body):
+                bodies.append((place_of(body[0])[0], place_of(body[-1])[1]))
+            case ast.Lambda(body=value):
+                bodies.append(place_of(value))
+            case ast.MatchValue(value=value):
+                patterns.append(place_of(value))
+            case _:
+                pass
 
-    def __init__(self, folder: Path) -> None:
-        """Run the tests of a copy of the project once."""
-        places = [f"tests/{path.name}" for path in sorted((ROOT / "tests").iterdir()) if has_tests(path)]
-        with tempfile.TemporaryDirectory() as place:
-            command = [*PYTEST, "-n", "auto", "-p", "hostile.line_map", *places]
-            done = subprocess.run(command, cwd=folder, env=environment(folder, place), check=False, timeout=7200)
-            if done.returncode not in (0, 1):
-                sys.exit("the tests could not be run")
-            self._lines, self._times = read(Path(place), folder / "src")
+    def is_in(mutant: Mutant, places: list[Place]) -> bool:
+        return any(start <= mutant.start and mutant.end <= end for start, end in places)
 
-    def of(self, mutant: Mutant) -> list[str]:
-        """Return tests that execute the lines of a mutant: its own folder's first, then the quickest."""
-        lines = self._lines.get(mutant.path.relative_to("src").as_posix(), {})
-        executed = {test for line in range(mutant.line, mutant.end + 1) for test in lines.get(line, ())}
-        found = executed & self._times.keys()  # The others fail without any change.
-        near = f"tests/{mutant.path.relative_to(SOURCE).parts[0]}/"
-        chosen: list[str] = []
-        modules: set[str] = set()
-        left_s = MAX_SECONDS
-        for test in sorted(found, key=lambda test: (not test.startswith(near), self._times[test])):
-            module = test.partition("::")[0]
-            if len(chosen) == MAX_TESTS or (module not in modules and len(modules) == MAX_MODULES):
-                continue
-            left_s -= self._times[test]
-            if left_s < 0 and chosen:
-                break
-            chosen.append(test)
-            modules.add(module)
-        # What runs as a module is imported belongs to no test.
-        return chosen or [near] * (ROOT / near).is_dir()
+    return lambda mutant: is_in(mutant, bodies) and not is_in(mutant, patterns)
 
 
-def has_tests(path: Path) -> bool:
-    return path.is_dir() and path.name not in SLOW and any(path.rglob("test_*.py"))
+def place_of(node: ast.expr | ast.stmt) -> Place:
+    return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
 
 
-def environment(folder: Path, place: str = "") -> dict[str, str]:
-    paths = os.pathsep.join([str(folder / "src"), str(folder / "tests")])
-    return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", VARIABLE: place}
+def run_all(mutants: list[Mutant], project: Path, folder: Path, tests: list[str]) -> None:
+    """Run the tests of a copy of the project, each again with the mutants that it executes."""
+    changes: dict[str, list[object]] = defaultdict(list)
+    for mutant in mutants:
+        code = mutant.after if switchable(mutant.path)(mutant) else None
+        changes[mutant.path.relative_to("src").as_posix()].append((mutant.id, mutant.start, mutant.end, code))
+    (folder / "mutants.json").write_text(json.dumps(changes), "utf-8")
+    plugin = {"PYTEST_PLUGINS": "hostile.mutant_switch", VARIABLE: str(folder)}
+    done = subprocess.run(
+        [*PYTEST, *TOGETHER, *tests], cwd=project, env={**environment(project), **plugin}, check=False
+    )
+    if done.returncode not in (0, 1):
+        sys.exit("the tests could not be run")
 
 
-def is_noticed(folder: Path, tests: list[str]) -> bool:
-    """Whether the tests of a copy fail; tests that do not end have noticed too."""
-    command = [*PYTEST, "-x", "-n", "0", "-p", "no:randomly", *tests]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment(folder), capture_output=True, timeout=MAX_TEST_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return True
+class Trial(NamedTuple):
+    """A run of a test with a mutant, or with one that cannot be switched on."""
+
+    id: str
+    outcome: Literal["noticed", "missed", "unsure", "reached"]
+    test: str
+    s: float
+
+
+def trials_in(folder: Path) -> dict[str, list[Trial]]:
+    """Return the trials of all mutants."""
+    found: dict[str, list[Trial]] = defaultdict(list)
+    for path in folder.glob("*.jsonl"):
+        for line in path.read_text("utf-8").splitlines():
+            trial = Trial(**json.loads(line))
+            found[trial.id].append(trial)
+    return found
+
+
+def test_folders() -> list[str]:
+    """Return the folders of tests that are asked."""
+    folders = [path for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name not in SLOW]
+    return [f"tests/{path.name}" for path in sorted(folders) if any(path.rglob("test_*.py"))]
+
+
+def best(trials: list[Trial], near: str) -> list[str]:
+    """Return the best tests that reached a mutant: those of its own folder first, then the quickest."""
+    tests: list[str] = []
+    left_s = MAX_SECONDS
+    for trial in sorted(trials, key=lambda trial: (not trial.test.startswith(near), trial.s)):
+        left_s -= trial.s
+        if len(tests) == MAX_TESTS or left_s < 0 < len(tests):
+            break
+        tests.append(trial.test)
+    return tests
+
+
+def environment(project: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(project / "src"), str(project / "tests")])}
+
+
+def is_noticed(project: Path, tests: list[str]) -> bool:
+    """Whether the tests of a copy fail, twice: one that fails only once had bad luck.
+
+    Tests that do not end are stopped by their own timeout, and fail.
+    """
+    done = run(tests, project)
+    if done.returncode == UNKNOWN_TEST:  # A mutant may have renamed cases, or nothing can be imported.
+        tests = sorted({test.partition("::")[0] for test in tests})
+        done = run(tests, project)
+    if done.returncode == 1:
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
+        again = [test for test in tests if test in failed]
+        return not again or run(again, project).returncode != 0
     return done.returncode != 0
+
+
+def run(tests: list[str], project: Path) -> subprocess.CompletedProcess[str]:
+    command = [*PYTEST, *ALONE, *tests]
+    env = environment(project)
+    return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, errors="replace", check=False)
 
 
 def diff_of(mutant: Mutant) -> str:
@@ -203,18 +305,25 @@ def diff_of(mutant: Mutant) -> str:
     return "".join(line for line in lines if not line.startswith(("---", "+++")))
 
 
-def tried(mutant: Mutant, tests: Tests, folders: SimpleQueue[Path]) -> bool:
-    """Whether the tests of a mutant notice it."""
-    chosen = tests.of(mutant)
-    if not chosen:
-        return False
-    folder = folders.get()
+def is_noticed_alone(mutant: Mutant, trials: list[Trial], project: Path) -> bool:
+    """Whether tests notice a mutant that is written into a copy of the project."""
+    tests = best(trials, f"tests/{mutant.package}/")
     try:
-        (folder / mutant.path).write_text(mutant.code, "utf-8")
-        return is_noticed(folder, chosen)
+        (project / mutant.path).write_text(mutant.code, "utf-8")
+        return bool(tests) and is_noticed(project, tests)
     finally:
-        shutil.copy2(ROOT / mutant.path, folder / mutant.path)
-        folders.put(folder)
+        shutil.copy2(ROOT / mutant.path, project / mutant.path)
+
+
+def drawn_mutants(packages: list[str], count: int, seed: int) -> tuple[list[Mutant], int]:
+    """Return mutants of the packages that mean something, and how many there are in all.
+
+    A seed draws the same mutants as long as their code does not change, whatever else does.
+    """
+    files = [path for name in packages for path in sorted((ROOT / SOURCE / name).rglob("*.py"))]
+    every = [mutant for path in files for mutant in mutants_of(path.relative_to(ROOT))]
+    told = [mutant for mutant in every if not mutant.is_equivalent]
+    return sorted(told, key=lambda mutant: mutant.rank(seed))[:count], len(every)
 
 
 def main() -> int:
@@ -222,33 +331,42 @@ def main() -> int:
     parser.add_argument("packages", nargs="*", default=PACKAGES)
     parser.add_argument("--count", type=int, default=150, help="mutants in all")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--seconds", type=float, default=7200, help="after which no further mutant is tried")
+    parser.add_argument("--tests", nargs="*", help="modules or folders of tests to ask instead of all")
+    parser.add_argument("--go-on", action="store_true", help="keep the outcomes of the last run with this seed")
+    parser.add_argument("--list", action="store_true", help="list the drawn mutants, and try none")
     options = parser.parse_args()
-    files = [path for name in options.packages for path in sorted((ROOT / SOURCE / name).rglob("*.py"))]
-    every = [mutant for path in files for mutant in mutants_of(path.relative_to(ROOT))]
-    drawn = Random(options.seed).sample(every, min(options.count, len(every)))
-    print(f"seed {options.seed}: {len(drawn)} of {len(every)} mutants", flush=True)
-    until = time.monotonic() + options.seconds
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(processors) as threads:
-        folders = SimpleQueue[Path]()
-        copies = [Path(place) / str(number) / "project" for number in range(processors)]
-        for folder in copies:
-            copied(folder)
-            folders.put(folder)
-        tests = Tests(copies[0])
-        outcomes = threads.map(
-            lambda mutant: tried(mutant, tests, folders) if time.monotonic() < until else None, drawn
-        )
-        noticed = survived = 0
-        for mutant, outcome in zip(drawn, outcomes, strict=True):
-            if outcome is None:
-                continue
-            noticed, survived = noticed + outcome, survived + (not outcome)
-            if not outcome:
-                count = len(tests.of(mutant))
-                print(f"\nSURVIVED {count} tests: {mutant.path}:{mutant.line} ({mutant.what})\n{diff_of(mutant)}")
-            print(f"{noticed} of {noticed + survived} noticed", flush=True)
+    drawn, total = drawn_mutants(options.packages, options.count, options.seed)
+    print(f"seed {options.seed}: {len(drawn)} of {total} mutants, {len(EQUIVALENTS)} known as equivalent", flush=True)
+    if options.list:
+        for mutant in drawn:
+            print(f"{mutant.path}:{mutant.start[0]} ({mutant.what})\n{diff_of(mutant)}")
+        return 0
+    folder = KEPT / str(options.seed)
+    if not options.go_on:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        project = Path(place) / "project"
+        copied(project)
+        run_all(drawn, project, folder, options.tests or test_folders())
+        trials = trials_in(folder)
+        outcomes: dict[str, Counter[bool]] = defaultdict(Counter)
+        for mutant in drawn:
+            tried = trials[mutant.id]
+            noticed = next((trial.test for trial in tried if trial.outcome == "noticed"), None)
+            if noticed is None and any(trial.outcome == "reached" for trial in tried):
+                noticed = "import" if is_noticed_alone(mutant, tried, project) else None
+            outcomes[mutant.package][noticed is not None] += 1
+            where = f"{mutant.path}:{mutant.start[0]} ({mutant.what})"
+            if noticed is not None:
+                print(f"noticed {where}: {noticed}", flush=True)
+            else:
+                counts = Counter(trial.outcome for trial in tried)
+                print(f"SURVIVED {where}: {dict(counts)}\n{diff_of(mutant)}", flush=True)
+    for package, counts in sorted(outcomes.items()):
+        print(f"{package}: {counts[True]} of {counts.total()} noticed")
+    noticed_count = sum(counts[True] for counts in outcomes.values())
+    print(f"{noticed_count} of {len(drawn)} noticed, {noticed_count / max(len(drawn), 1):.1%}")
     return 0
 
 

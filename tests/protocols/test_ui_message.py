@@ -75,6 +75,21 @@ def only(chunks: Iterable[Chunk], kind: str) -> Chunk:
     return found
 
 
+def test_step_and_run_have_duration_in_milliseconds():
+    encoder = UIMessageEncoder("m1")
+    times = [100.0, 101.0, 103.5, 104.0]
+    chunks = [chunk for part, at in zip(run(), times, strict=True) for chunk in encoder.feed(part, at)]
+    assert only(chunks, "data-step")["data"]["ms"] == 2500
+    assert [chunk["data"] for chunk in chunks if chunk["type"] == "data-run"][-1]["ms"] == 4000
+
+
+def test_snapshot_keeps_reason_of_approval_request():
+    tool: Chunk = {"type": "tool-input-available", "toolCallId": "c1", "toolName": "pay", "input": {}}
+    asked: Chunk = {"type": "tool-approval-request", "toolCallId": "c1", "approvalId": "a1", "reason": "over 100"}
+    [part] = message_of([{"type": "start"}, tool, asked])["parts"]
+    assert part["approval"] == {"id": "a1", "requestReason": "over 100"}
+
+
 def texts(message: Chunk) -> list[tuple[str, str]]:
     return sorted((part["type"], final(part)) for part in message["parts"] if "text" in part)
 

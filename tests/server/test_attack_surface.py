@@ -19,6 +19,7 @@ from sidestream.server.console import page_files
 from sidestream.server.http import requests
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.serving import served
+from support.waiting import eventually
 
 ANNA, BEN = "token-of-anna-0123456789", "token-of-ben-0123456789"
 BODY = {"id": "c1", "messages": [user("Hi.")]}
@@ -189,9 +190,13 @@ async def test_open_streams_are_limited_per_tenant(tmp_path: Path):
                 await response.content.readline()
             async with server.session.get(f"{server.url}/api/chat/c1/stream") as refused:
                 assert (refused.status, (await refused.json())["error"]["code"]) == (429, "too_many_streams")
-                assert refused.headers["retry-after"]
+                assert refused.headers["retry-after"] == "5"
             assert await server.status("POST", "/api/chat", {**BODY, "id": "c2"}) == 429
             assert await server.status("GET", "/api/chat/c1") == 200
+            third.close()
+            await eventually(lambda: server.server.runs.readers.count("/c1") == 2)
+            async with server.session.get(f"{server.url}/api/chat/c1/stream") as admitted:
+                assert admitted.status == 200
         server.fake.release(gate)
         async for _ in server.server.runs.follow("/c1"):
             pass

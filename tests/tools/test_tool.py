@@ -81,6 +81,10 @@ class Range(TypedDict):
     high: int
 
 
+class Tally(msgspec.Struct):
+    counts: dict[bool | int, int]
+
+
 class Pair(msgspec.Struct, rename="camel"):
     first_value: int
     at: datetime | None = None
@@ -1023,6 +1027,7 @@ async def test_late_coroutine_is_closed_without_warning():
         ([Point(1, 2)], [{"x": 1, "y": 2}]),
         (Pair(1, datetime(2026, 1, 2)), {"firstValue": 1, "at": "2026-01-02T00:00:00"}),
         ({"pair": [Pair(2)]}, {"pair": [{"firstValue": 2, "at": None}]}),
+        (Tally({True: 3, 7: 1}), {"counts": {"true": 3, "7": 1}}),
         (date(2026, 1, 2), "2026-01-02"),
         (Unit.KELVIN, "k"),
         ({3}, [3]),

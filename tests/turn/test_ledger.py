@@ -302,6 +302,16 @@ def test_approved_call_keeps_its_tool_pin():
     assert decided(given, asked(B).approve()) == {"waiting": (), "approved": {"a", "b"}}
 
 
+@requirement("F42")
+@pytest.mark.parametrize("is_own", [True, False])
+def test_only_grant_for_own_call_is_remembered(is_own: bool):
+    entry, other = asked(A, can_remember=True), asked(call("b", name="g"), can_remember=True)
+    grant = (entry if is_own else other).approve(remember="conversation").grant
+    given = state(calls=(A,), waiting=(entry,))
+    ledger.decide(given, replace(entry.approve(), grant=grant))
+    assert given.grants == ((grant,) if is_own else ())
+
+
 OTHER_INPUT = call("a", input={"n": "another"})
 
 

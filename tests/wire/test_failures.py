@@ -1,5 +1,6 @@
 """Which typed error an exception, a status or a body becomes, and whether it is retryable."""
 
+import json
 import math
 import ssl
 from email.utils import formatdate
@@ -31,6 +32,21 @@ def test_other_statuses_are_not_retried(status: int):
     assert not is_retryable(status, {})
     assert is_retryable(status, {"x-should-retry": "True"})
     assert not is_retryable(status, {"x-should-retry": "perhaps"})
+
+
+@pytest.mark.parametrize(
+    ("text", "statuses", "advice"),
+    [
+        ("model_not_found: no such model", {400, 404}, "Check the model's name"),
+        ("the file name is too long", {400, 413, 422}, "Send less"),
+    ],
+)
+def test_advice_depends_on_status_and_text(text: str, statuses: set[int], advice: str):
+    call, body = HttpCall(url=CALL.url, body=b"{}"), json.dumps({"error": {"message": text}}).encode()
+    told = {
+        status for status in (400, 402, 404, 413, 422, 423) if advice in status_error(call, status, {}, body).message
+    }
+    assert told == statuses
 
 
 @pytest.mark.parametrize(

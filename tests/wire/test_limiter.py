@@ -169,3 +169,18 @@ async def test_dropped_response_frees_its_slot():
         del response
         assert limiter.running == 0
         await close_session()
+
+
+async def test_connection_is_reused_within_limit():
+    limiter = Limiter(concurrent=1)
+    async with FakeProvider([sse(responses_text("One")), sse(responses_text("Two"))]) as fake:
+        transport = module.LimitedTransport(HttpTransport(retry=QUICK), limiter)
+        for _ in range(2):
+            response = await transport.open(
+                HttpCall(url=f"{fake.base_url}/responses", body=b"{}", stream=True), Limits()
+            )
+            assert await response.events()
+            await response.complete()
+            assert limiter.running == 0
+        assert fake.connections_total == 1
+        await close_session()

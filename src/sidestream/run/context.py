@@ -163,7 +163,7 @@ _measures: dict[int, _Measure] = {}
 
 def measured_tokens(messages: Sequence[ChatMessage]) -> int | None:
     """Return the tokens of a history with a measured start, estimating newer messages, or None without one."""
-    for place in range(len(messages) - 1, -1, -1):
+    for place in reversed(range(len(messages))):
         known = _measures.get(id(messages[place]))
         if known is None or known.message() is not messages[place]:
             continue

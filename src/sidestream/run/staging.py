@@ -37,11 +37,13 @@ class Staging:
         """Prepare for a new answer to these messages. Its calls may reuse the ids of earlier ones."""
         self._calls, self._own, self._count = {}, {}, 0
         self._listings = toolbox.listings
+        if not toolbox.is_staged:
+            return
         # Only tools with passages add to those that the run began with.
-        if toolbox.is_staged and (self._passages is None or toolbox.has_passages):
+        if self._passages is None or toolbox.has_passages:
             self._passages = passages_in(messages)
         self._marks = CitationMarks(self._passages) if self._passages else None
-        if toolbox.is_staged and self._files is None:
+        if self._files is None:
             self._files = files_in(messages)
         self._links = FileLinks(self._files) if self._files else None
 

@@ -152,7 +152,6 @@ class FileIndexes:
         own = [file for file in files if file.path == path or file.path.startswith(path.rstrip(os.sep) + os.sep)]
         problems = [{"path": os.path.relpath(file.path, path), "problem": file.problem} for file in own if file.problem]
         work = self._work.get(path)
-        is_reading = work is not None and work.error is None
         return {
             "path": path,
             "name": os.path.basename(path) or path,
@@ -162,6 +161,6 @@ class FileIndexes:
             "updated": updated,
             "problems": problems[:MAX_SHOWN_PROBLEMS],
             "problemCount": len(problems),
-            "reading": {"done": work.done, "total": work.total} if work is not None and is_reading else None,
+            "reading": {"done": work.done, "total": work.total} if work is not None and work.error is None else None,
             "error": work.error if work is not None else None,
         }

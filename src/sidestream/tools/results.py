@@ -66,7 +66,7 @@ def _encode(value: object) -> bytes:
 
     def other(unknown: object) -> object:
         if isinstance(unknown, Struct):
-            return msgspec.to_builtins(unknown, str_keys=True, enc_hook=plain)
+            return msgspec.to_builtins(unknown, enc_hook=plain)
         raise TypeError(type(unknown).__name__)
 
     def plain(unknown: object) -> object:

@@ -16,7 +16,7 @@ from sidestream import Agent, Chat, Tool, ToolContext
 from sidestream.durable.beginning import begin_again
 from sidestream.durable.client import RunClient
 from sidestream.durable.engines.embedded import EmbeddedEngine
-from sidestream.durable.engines.protocol import Task
+from sidestream.durable.engines.protocol import LeaseLostError, Task
 from sidestream.durable.log.approval_deadlines import OnExpiry
 from sidestream.durable.log.jobs import Job
 from sidestream.durable.log.run_control import RunControl
@@ -24,6 +24,7 @@ from sidestream.durable.log.summaries import summary_of
 from sidestream.durable.outages import Outage
 from sidestream.durable.worker.reconciler import SETTLING_S, Reconciler
 from sidestream.durable.worker.service import Agents, WorkerService
+from sidestream.durable.worker.worker import until_lost
 from sidestream.errors import StoreError
 from sidestream.jsontext import as_object, objects
 from sidestream.store.log.conversation import Conversation
@@ -272,6 +273,28 @@ async def test_worker_on_newer_store_version_is_unhealthy(tmp_path: Path):
     service.stop()
     await working
     await store.aclose()
+
+
+class Unresponsive:
+    """A claim on a database that no longer answers."""
+
+    task = Task(conversation="talk", position=1)
+    token = "1"
+    is_takeover = False
+    lease_s = 0.05
+    is_cancelled = False
+
+    async def heartbeat(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.is_cancelled = True
+
+
+async def test_unresponsive_heartbeat_loses_lease_and_is_cancelled():
+    claim = Unresponsive()
+    assert isinstance(await until_lost(claim), LeaseLostError)
+    await eventually(lambda: claim.is_cancelled)
 
 
 async def test_lasting_failure_and_recovery_are_reported_once(caplog: pytest.LogCaptureFixture):

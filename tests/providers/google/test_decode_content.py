@@ -7,6 +7,7 @@ import pytest
 
 from providers.google.gemini_wire import both, decode, decode_whole, session
 from requirements import requirement
+from sidestream.jsontext import as_object
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart, ThinkingPart
 from sidestream.stream.parts import (
     Custom,
@@ -160,7 +161,9 @@ def test_streamed_arguments_form_growing_json():
 def test_out_of_order_argument_pieces_form_correct_input():
     pieces = [("$.a.x", 1), ("$.b", 2), ("$.a.y", 3)]
     parts = decode(script().streamed_call("f", *pieces).chunks())
-    assert one(parts, ToolCall).input == {"a": {"x": 1, "y": 3}, "b": 2}
+    call = one(parts, ToolCall)
+    assert call.input == {"a": {"x": 1, "y": 3}, "b": 2}
+    assert input_text(parts, call.id) == '{"a":{"x":1},"b":2'  # An object that was closed cannot grow in the text.
 
 
 @requirement("F18")
@@ -317,6 +320,11 @@ def test_thought_image_is_not_deliverable():
     for parts in both(script().inline_data(PNG, thought=True).inline_data(PNG)):
         assert one(parts, Custom).kind == "google.thought-image"
         assert len(of(parts, File)) == 1
+
+
+def test_thought_images_are_numbered_from_zero():
+    for parts in both(script().inline_data(PNG, thought=True).inline_data(PNG, thought=True)):
+        assert [as_object(part.data)["index"] for part in of(parts, Custom)] == [0, 1]
 
 
 def test_file_uri_becomes_link():

@@ -94,6 +94,7 @@ async def test_parts_file_is_viewed_and_broken_line_is_named(tmp_path: Path):
         found = (await client.get("/api/view")).json()["runs"]
         read = (await client.get(f"/api/runs/{found[0]['id']}/records")).json()["records"]
     assert [record["parts"][0] for record in read] == parts
+    assert [(record["seq"], record["time"]) for record in read] == [(place, 0) for place in range(1, len(parts) + 1)]
     for content, hint in ((b'{"type":"finish"', "line 1"), (b"\xff\xfe", "file of parts"), (b"", "empty")):
         file.write_bytes(content)
         with pytest.raises(ConfigurationError, match=hint):

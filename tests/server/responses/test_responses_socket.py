@@ -343,6 +343,20 @@ async def test_multiplexed_streams_are_limited(tmp_path: Path, monkeypatch: pyte
 
 
 @requirement("R140")
+async def test_socket_at_end_of_its_life_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(responses_socket, "MAX_LIFE_S", 0.05)
+    async with (
+        responding([], tmp_path) as served,
+        aiohttp.ClientSession() as session,
+        opened(served, session) as raw,
+    ):
+        error = (await Socket(raw).event())["error"]
+        assert (error["type"], error["code"]) == ("invalid_request_error", "websocket_connection_limit_reached")
+        assert (await raw.receive()).type is aiohttp.WSMsgType.CLOSE
+        assert raw.close_code == 1001
+
+
+@requirement("R140")
 async def test_failed_response_on_socket_has_nested_error(tmp_path: Path):
     reply = ResponsesScript().text("Fir").failed("server_error", "down").reply()
     async with (
@@ -355,6 +369,7 @@ async def test_failed_response_on_socket_has_nested_error(tmp_path: Path):
         events = await socket.until("response.failed")
         error = next(event for event in events if event["type"] == "error")
         assert (error["error"]["message"], error["status"]) == ("down", 500)
+        assert "sequence_number" not in error["error"]
 
 
 @requirement("R140")

@@ -12,7 +12,14 @@ from openai import AsyncOpenAI
 
 from requirements import requirement
 from sidestream import Agent, Limits, OpenAIResponsesOptions, Recording, RecordingTransport, ReplayTransport
-from sidestream.errors import AuthenticationError, ConfigurationError, ConnectError, RateLimitedError, RunError
+from sidestream.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectError,
+    ProviderError,
+    RateLimitedError,
+    RunError,
+)
 from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
 from sidestream.replay.provider import replay
 from sidestream.stream.parts import Custom, TextDelta
@@ -401,6 +408,15 @@ async def test_overloaded_upgrade_is_retried():
         assert caught.value.attempts == 3
 
 
+@pytest.mark.parametrize("status", [408, 409, 500, 502, 503, 504])
+async def test_upgrade_refused_for_now_does_not_fall_back(status: int):
+    async with FakeProvider([sse(responses_text("Hello"))]) as fake:
+        fake.on("GET", "*/responses", *[error_reply(status)] * 3)
+        with pytest.raises(ProviderError) as caught:
+            await agent(fake).send("hi")
+        assert (caught.value.status, caught.value.attempts) == (status, 3)
+
+
 @requirement("R115")
 async def test_error_before_output_is_retried_by_status():
     limited = error_reply(429, "rate_limit_exceeded", "slow down", {"retry-after-ms": "1"})
@@ -409,6 +425,14 @@ async def test_error_before_output_is_retried_by_status():
         delayed = [part.data for part in parts if isinstance(part, Custom)]
         assert [(data["attempts"], data["causes"]) for data in delayed] == [(2, ["429"])]
         assert fake.connections_total == 1
+        await close_session()
+
+
+async def test_retry_waits_as_its_policy_says():
+    async with FakeProvider([error_reply(503), sse(responses_text("Hello"))]) as fake:
+        parts = [part async for part in agent(fake).stream("hi")]
+        [delayed] = [part.data for part in parts if isinstance(part, Custom)]
+        assert 0 < delayed["retry_wait_s"] <= QUICK.wait_max_s
         await close_session()
 
 
@@ -481,12 +505,10 @@ async def test_old_connection_is_replaced_and_its_responses_finish():
         await close_session()
 
 
-async def test_connection_at_server_limit_is_replaced():
-    used_up = {
-        "type": "error",
-        "status": 400,
-        "error": {"code": "websocket_connection_limit_reached", "message": "60 min"},
-    }
+@pytest.mark.parametrize("status", [{"status": 400}, {}], ids=["status", "without"])
+@pytest.mark.parametrize("code", ["websocket_connection_limit_reached", "websocket_stream_limit_reached"])
+async def test_connection_at_server_limit_is_replaced(status: dict[str, Any], code: str):
+    used_up = {"type": "error", **status, "error": {"code": code, "message": "60 min"}}
     async with FakeProvider([sse([used_up]), sse(responses_text("Hello"))]) as fake:
         assert (await agent(fake).send("hi")).text == "Hello"
         assert len(fake.upgrades) == 2

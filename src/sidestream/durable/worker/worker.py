@@ -308,7 +308,7 @@ class Worker:
         lost: list[LeaseLostError] = []
 
         async def keep() -> None:
-            lost.append(await _until_lost(claim))
+            lost.append(await until_lost(claim))
             with suppress(SidestreamError):
                 await run.leave()
 
@@ -344,7 +344,7 @@ class Worker:
         await self._store.remove_post(post.id)
 
 
-async def _until_lost(claim: Claim) -> LeaseLostError:
+async def until_lost(claim: Claim) -> LeaseLostError:
     """Send heartbeats until the claim is lost, or until none has succeeded for the length of a lease."""
     renewed_s = time.monotonic()
     beating: asyncio.Task[None] | None = None

@@ -132,12 +132,13 @@ class WriterThread(_ConnectionThread[Write]):
     """The only thread of this process that writes to the file."""
 
     name = "sidestream-writer"
+    _is_flushing: bool
+    """Whether the open connection flushes each commit."""
 
     def __init__(self, file: SqliteFile, blobs: BlobStore, notifier: Notifier) -> None:
         super().__init__(file)
         self._blobs = blobs
         self._notifier = notifier
-        self._is_flushing = True
         self._checkpoints = Checkpoints(file)
 
     def close(self) -> None:

@@ -46,6 +46,8 @@ def test_broken_connection_is_error_after_finish_reason():
     [
         ({"error": {"message": "m", "type": "server_error", "code": None}}, "provider", "server_error", True),
         ({"error": {"message": "m", "code": 429}}, "rate-limit", "429", True),
+        ({"error": {"message": "m", "code": 599}}, "provider", "599", True),
+        ({"error": {"message": "m", "code": 600}}, "provider", "600", False),
         ({"error": {"message": "m", "code": 400, "type": "exceed_context_size_error"}}, "provider", "400", False),
         ({"error": {"message": "m", "code": "insufficient_quota"}}, "rate-limit", "insufficient_quota", False),
         ({"error": "m"}, "provider", None, False),
