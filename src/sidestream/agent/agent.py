@@ -51,7 +51,7 @@ from sidestream.providers.model_settings import Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ModelInfo
 from sidestream.results.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
-from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
+from sidestream.run.settings import RunHooks, RunSettings, StreamErrors, ToolErrors
 from sidestream.run.system import System, check_system, extended
 from sidestream.telemetry.activation import embedding_span
 from sidestream.telemetry.settings import Telemetry
@@ -117,6 +117,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         options: Any = ...,
         approval: Policy | None = ...,
         limits: Limits = ...,
+        tool_errors: ToolErrors = ...,
         context: "Context | None" = ...,
         api_key: str | None = ...,
         base_url: str | None = ...,
@@ -155,6 +156,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         self.approval: Policy | None = settings.get("approval")
         check_policy(self.approval)
         self.limits = settings.get("limits", DEFAULT_LIMITS)
+        self._tool_errors: ToolErrors = settings.get("tool_errors", "report")
         self.context = settings.get("context")
         self._windows = ContextWindows(self.limits)
         self.output_type = _typed(output_type)
@@ -513,6 +515,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
             hooks=followed(hooks or RunHooks(), self.telemetry),
             errors=errors,
             fallbacks=tuple(fallbacks),
+            tool_errors=call.get("tool_errors", self._tool_errors),
         )
         return Run(turn, settings, decisions)
 

@@ -12,12 +12,17 @@ from sidestream.prices.price import Price
 from sidestream.providers.protocol import ChatModel
 from sidestream.results.results import ResultMetadata
 from sidestream.run.prompts import shown, user_message as user_message
+from sidestream.run.settings import ToolErrors
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import TOOLS, ServerSideTool
 from sidestream.tools.tool import ExternalTool, Tool
 from sidestream.tools.toolset import Toolset
 
-WORDS: Mapping[str, Any] = {"message_metadata": MessageMetadata, "result_metadata": ResultMetadata}
+WORDS: Mapping[str, Any] = {
+    "message_metadata": MessageMetadata,
+    "result_metadata": ResultMetadata,
+    "tool_errors": ToolErrors,
+}
 """Types that list the values of a setting, by its name."""
 
 

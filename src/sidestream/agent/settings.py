@@ -19,6 +19,7 @@ from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
 from sidestream.providers.shared.settings_mapping import supported_settings
 from sidestream.results.results import ResultMetadata
 from sidestream.run.prompts import Prompt as Prompt
+from sidestream.run.settings import ToolErrors
 from sidestream.run.system import System
 from sidestream.telemetry.settings import Telemetry
 from sidestream.text.redaction import Secret, hidden, hidden_url
@@ -78,6 +79,9 @@ class CommonSettings(PortableSettings, total=False):
     """The provider's own options, such as `OpenAIResponsesOptions`."""
     approval: Policy | None
     limits: Limits
+    tool_errors: ToolErrors
+    """`report`, the default, sends the type of a tool's unexpected exception to the model. `raise` ends the run and
+    raises the exception itself."""
     context: Context | None
     """Settings that keep long conversations within the model's context window."""
 

@@ -255,6 +255,10 @@ class ToolResult(_Part, frozen=True, tag="tool-result"):
     is_error: bool
     provider_executed: bool
     preliminary: bool = False
+    error_type: str | None = None
+    """Type of the exception that a client tool raised, such as `KeyError`."""
+    error_message: str | None = None
+    """Its message, without secrets. The model sees only that of a `ToolError`."""
 
 
 class ToolApprovalRequest(_Part, frozen=True, tag="tool-approval-request"):
