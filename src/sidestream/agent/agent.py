@@ -166,8 +166,19 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
 
     @property
     def model(self) -> ChatModel:
-        """The agent's model, or the first of its models. Inside `override`, the other one."""
+        """The agent's model, or the first of its models. Inside `override`, the other one.
+
+        Raises MissingKeyError if its API key is missing.
+        """
         return self._chosen.chat
+
+    def check(self) -> None:
+        """Raise MissingKeyError if the API key of a model is missing. No request is sent.
+
+        Without this call, the first request raises it, so that a module with an agent can be imported without a key.
+        """
+        for models in self._tried(None):
+            models.chat  # noqa: B018
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -221,7 +232,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     def __repr__(self) -> str:
         if "_models" not in self.__dict__:  # Shown by a traceback or a debugger after the settings were refused.
             return "Agent(not configured)"
-        return f"Agent({self.model.provider}:{self.model.name})"
+        return f"Agent({self._chosen.label})"
 
     @overload
     def stream(self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]) -> Run[T]: ...

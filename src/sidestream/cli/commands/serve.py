@@ -192,7 +192,7 @@ def serve(
     mcp_file = mcp_file or _mcp_file()
     chosen = next(iter(named)) if named else model or default_model()
     if not named:
-        Agent(chosen)  # Report an unknown model or a missing key now, not at the first message.
+        Agent(chosen).check()  # Report an unknown model or a missing key now, not at the first message.
     allows_models = not named or model is not None
     listening = bound_socket(host, port)
     port = listening.getsockname()[1]

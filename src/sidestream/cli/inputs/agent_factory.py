@@ -146,6 +146,7 @@ class AgentFactory:
         if self._given is not None:
             if model is not None:
                 raise ConfigurationError("the agent has its own model: leave out --agent to choose one")
+            self._given.check()
             self._agents.append(self._given)
             return self._given
         model = model_of(model or config.model)  # The model of a template or of /model may be an alias.
@@ -168,6 +169,7 @@ class AgentFactory:
             limits=_limits(config, options),
             **{"thinking": config.thinking, **options.settings},
         )
+        agent.check()
         self._agents.append(agent)
         return agent
 
