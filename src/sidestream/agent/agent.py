@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, 
 from sidestream.agent.as_tool import agent_tool, task_message
 from sidestream.agent.blocking import RunsBlocking
 from sidestream.agent.checks import (
+    check_credentials,
     check_settings,
     checked_history,
     checked_server_side_tools,
@@ -138,6 +139,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     def __init__(
         self, model: str | ChatModel | None = None, *, output_type: Any = None, **settings: Unpack[AgentSettings]
     ) -> None:
+        check_credentials(settings)
         hide_secrets(settings)
         refuse_unknown(settings, AgentSettings)
         check_settings(settings)

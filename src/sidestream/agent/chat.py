@@ -15,6 +15,7 @@ from sidestream.messages.message import ChatMessage, messages_from_json, message
 from sidestream.output import OutputType
 from sidestream.results.results import ChatResult
 from sidestream.run.blocking import SyncRun, refuse_running_loop, sync_chunks, wait_for
+from sidestream.run.prompts import shown
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, StreamErrors
 from sidestream.text.redaction import Secret
@@ -55,6 +56,9 @@ class Chat(Generic[T]):
         id: str | None = None,
         log: "LogDetail | None" = None,
     ) -> None:
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+            example = f"Agent({agent!r:.60})" if isinstance(agent, str) else "Agent(…)"
+            raise ConfigurationError(f"a chat needs an agent, not {shown(agent)}: write Chat({example})")
         if id is not None and store is None:
             raise ConfigurationError("a chat with an id needs a store: Chat(agent, store=open_store(), id=…)")
         self.agent = agent
