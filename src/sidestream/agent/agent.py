@@ -4,7 +4,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
-from types import TracebackType
+from types import GenericAlias, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from sidestream.agent.as_tool import agent_tool, task_message
@@ -33,8 +33,8 @@ from sidestream.agent.settings import (
     CallSettings,
     CommonSettings,
     Prompt,
-    Tools,
     TransportName,
+    TypedTool,
     call_options,
     hide_secrets,
     model_settings,
@@ -57,6 +57,7 @@ from sidestream.run.system import System, check_system, extended
 from sidestream.telemetry.activation import embedding_span
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Decision, Policy, check_policy, check_unspent, spend
+from sidestream.tools.context import DepsT
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
@@ -82,7 +83,7 @@ else:
 OutT = TypeVar("OutT")
 
 
-class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
+class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
     """A model with tools. It keeps no history, so pass `history` or use `Chat`.
 
     `model` is a provider, such as `"anthropic"`, or one of its models, such as `"openai-responses:gpt-5.6"`. The
@@ -94,6 +95,11 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     ```
     """
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, arguments: object) -> GenericAlias:
+            return GenericAlias(cls, arguments)  # `Generic` requires both arguments, as TypeVars have no defaults yet.
+
     @overload
     def __init__(
         self,
@@ -103,7 +109,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         models: Sequence[str | ChatModel] = ...,
         prices: Mapping[str, Price] | None = ...,
         system: System | None = ...,
-        tools: Tools = ...,
+        tools: Iterable[TypedTool[DepsT]] = ...,
         server_side_tools: Iterable[ServerSideTool] = ...,
         mcp: Servers = ...,
         temperature: float | None = ...,
@@ -133,7 +139,11 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: "Agent[Any]", model: str | ChatModel | None = None, *, output_type: Any, **settings: Unpack[AgentSettings]
+        self: "Agent[Any, Any]",
+        model: str | ChatModel | None = None,
+        *,
+        output_type: Any,
+        **settings: Unpack[AgentSettings],
     ) -> None: ...
     @shows_settings(AgentSettings)
     def __init__(
@@ -237,7 +247,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         return f"Agent({self._chosen.label})"
 
     @overload
-    def stream(self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]) -> Run[T]: ...
+    def stream(self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]) -> Run[T]: ...
     @overload
     def stream(
         self,
@@ -245,11 +255,11 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         *,
         output_type: type[OutT] | OutputType[OutT],
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[OutT]: ...
     @overload
     def stream(
-        self, prompt: Prompt, *, output_type: Any, errors: StreamErrors = ..., **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: Any, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]
     ) -> Run[Any]: ...
     @shows_settings(CallSettings)
     def stream(
@@ -258,7 +268,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         *,
         output_type: Any = None,
         errors: StreamErrors = "raise",
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[Any]:
         """Start a run and return its typed parts as an async iterator. `await run.result()` folds the rest of them.
 
@@ -288,7 +298,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         decisions: Iterable[Decision] = (),
         *,
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[T]: ...
     @overload
     def resume(
@@ -298,7 +308,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         *,
         output_type: type[OutT] | OutputType[OutT],
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[OutT]: ...
     @overload
     def resume(
@@ -308,7 +318,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         *,
         output_type: Any,
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[Any]: ...
     @shows_settings(CallSettings)
     def resume(
@@ -318,7 +328,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         *,
         output_type: Any = None,
         errors: StreamErrors = "raise",
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[Any]:
         """Resume a run that waits for approvals, or whose state was saved, even in another process.
 
@@ -354,14 +364,14 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         return self._run(turn_state, output, call, decisions=decided, hooks=hooks, errors=errors)
 
     @overload
-    def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> AsyncGenerator[ChatResult[str]]: ...
+    def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings[DepsT]]) -> AsyncGenerator[ChatResult[str]]: ...
     @overload
     def send_stream(
-        self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings[DepsT]]
     ) -> AsyncGenerator[ChatResult[str]]: ...
     @shows_settings(CallSettings)
     def send_stream(
-        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
     ) -> AsyncGenerator[ChatResult[str]]:
         """Start a run and yield it in chunks, each with what is new. A failed run raises after its last chunk.
 
@@ -373,15 +383,19 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         return self.stream(prompt, output_type=output_type, **call).chunks()
 
     @overload
-    async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    async def send(self, prompt: Prompt, **call: Unpack[CallSettings[DepsT]]) -> ChatResult[T]: ...
     @overload
     async def send(
-        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings[DepsT]]
     ) -> ChatResult[OutT]: ...
     @overload
-    async def send(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> ChatResult[Any]: ...
+    async def send(
+        self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]: ...
     @shows_settings(CallSettings)
-    async def send(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
+    async def send(
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]:
         """Run the agent and return the result, which is exactly the fold of `send_stream`.
 
         An error has the partial result in `error.result`. `prompt` is a string, or a list of strings and files.
@@ -411,7 +425,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
 
     @shows_settings(CallSettings)
     async def generate_media(
-        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings[DepsT]]
     ) -> "MediaResult":
         """Generate files, such as `mime_types=["image/png"]`, as `result.assets`.
 
@@ -423,7 +437,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
 
     @shows_settings(CallSettings)
     def generate_media_stream(
-        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings[DepsT]]
     ) -> "AsyncGenerator[MediaResult]":
         """Generate files of these `mime_types`, and yield them in chunks, with previews as they arrive."""
         from sidestream.agent.media import media_call, media_chunks, media_plan

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -208,7 +208,8 @@ def _own(function: Tool | Callable[..., Any], approve: Verdict | None) -> Tool:
     policy = approve or "run"
     if not isinstance(function, Tool):
         return Tool.from_function(function, approval=policy)
-    return function if function.approval is not None else replace(function, approval=policy)
+    tool = cast(Tool, function)
+    return tool if tool.approval is not None else replace(tool, approval=policy)
 
 
 def _imported_agent(config: AgentConfig) -> Agent[Any]:

@@ -52,7 +52,7 @@ def import_agent(name: str) -> "Agent[Any]":
 def import_functions(path: str) -> list[Tool | Callable[..., Any]]:
     """Import a Python file's public functions and tools. Raises ConfigurationError if there are none."""
     module = _load(path)
-    found = [
+    found: list[Tool | Callable[..., Any]] = [
         value
         for name, value in vars(module).items()
         if not name.startswith("_")
