@@ -24,7 +24,7 @@ async def main() -> None:
                 print("\n")
             print(chunk.code, chunk.output, sep="", end="", flush=True)
             for file in chunk.files:
-                print(f"\nsaved {file.save('out/')}")
+                print(f"\nsaved {file.save_to('out')}")
 
 
 asyncio.run(main())

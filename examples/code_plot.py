@@ -23,7 +23,7 @@ async def main() -> None:
             print("\n")
         print(chunk.code, chunk.output, sep="", end="", flush=True)
         for file in chunk.files:
-            print(f"\nsaved {file.save('out/')}")  # under a safe name, overwriting nothing
+            print(f"\nsaved {file.save_to('out')}")  # under a safe name, overwriting nothing
 
 
 asyncio.run(main())

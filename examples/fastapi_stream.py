@@ -41,4 +41,5 @@ async def ask(prompt: str) -> StreamingResponse:
     return StreamingResponse(sse(agent.stream(prompt)), headers=SSE_HEADERS)
 
 
+agent.check()  # Report a missing key now, not at the first request.
 uvicorn.run(app, port=args.port)

@@ -22,8 +22,8 @@ async def main() -> None:
     image = ImageGeneration(partial_images=args.previews)
     async for chunk in Agent(args.model, server_side_tools=[image]).send_stream(args.prompt):
         print(chunk.output, end="", flush=True)
-        saved = [preview.save("out/") for preview in chunk.previews]
-        saved += [file.save("out/") for file in chunk.files]  # under a safe name, overwriting nothing
+        saved = [preview.save_to("out") for preview in chunk.previews]
+        saved += [file.save_to("out") for file in chunk.files]  # under a safe name, overwriting nothing
         for path in saved:
             print(f"saved {path}")
     print()

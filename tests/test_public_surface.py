@@ -39,8 +39,8 @@ PUBLIC = {
         SteerError StepFinish StepStart Store StoredFile StoreError StreamPart StreamStart StreamTimeoutError
         StreamTruncatedError strip_metadata Svg SyncRun TaskBudget TextDelta TextEditor TextEnd TextPart
         TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError
-        ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolNamespace ToolPart ToolResult
-        ToolResultPart ToolRun ToolSearch ToolSearchResult ToolServerError ToolStage ToolText TURN_STATUSES TurnStatus TypedResult
+        ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolNamespace ToolPart ToolRaisedError ToolResult
+        ToolResultPart ToolRun ToolSearch ToolSearchResult ToolServerError ToolStage ToolText ToolWarning TURN_STATUSES TurnStatus TypedResult
         UnknownProviderError UnsupportedError Usage validate_history WebFetch WebFetchResult WebSearch WebSearchResult WebSocketTransport
         XSearch
     """,

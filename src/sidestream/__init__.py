@@ -24,7 +24,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "DocumentError FetchError GrammarError LimitError MissingExtraError MissingKeyError NewerSchemaError "
             "NoOutputError NotHostedError OutputInvalidError ProtocolError ProviderError RateLimitedError RunError "
             "SearchError SidestreamError SignInError SteerError StoreError StreamTimeoutError StreamTruncatedError "
-            "ToolServerError UnknownProviderError UnsupportedError"
+            "ToolRaisedError ToolServerError UnknownProviderError UnsupportedError"
         ),
         "limits": "Limits",
         "mcp": "MCPConfig MCPServer load_mcp_config",
@@ -90,6 +90,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "ProgrammaticToolCalling RemoteMCP ServerSideTool Shell SkillReference Svg ToolFilter ToolSearch "
             "WebFetch WebSearch XSearch"
         ),
+        "tools.outcome": "ToolWarning",
         "tools.tool": "ExternalTool Tool ToolContext ToolError tool",
         "wire.http": "HttpTransport",
         "wire.limiter": "Limiter",

@@ -33,6 +33,7 @@ from sidestream.errors import (
     StoreError as StoreError,
     StreamTimeoutError as StreamTimeoutError,
     StreamTruncatedError as StreamTruncatedError,
+    ToolRaisedError as ToolRaisedError,
     ToolServerError as ToolServerError,
     UnknownProviderError as UnknownProviderError,
     UnsupportedError as UnsupportedError,
@@ -215,6 +216,7 @@ from sidestream.tools.approvals import (
     Question as Question,
 )
 from sidestream.tools.grants import Grant as Grant
+from sidestream.tools.outcome import ToolWarning as ToolWarning
 from sidestream.tools.server_side import (
     ApplyPatch as ApplyPatch,
     CodeInterpreter as CodeInterpreter,

@@ -19,6 +19,7 @@ SidestreamError
 │   ├── SearchError            a search engine failed, or is not configured
 │   ├── ToolServerError        a local tool server failed (`server`)
 │   │   └── SignInError          it requires a sign-in, or the sign-in failed
+│   ├── ToolRaisedError        a tool raised an unexpected exception, and `tool_errors` is "raise" (`exception`)
 │   ├── ProtocolError          the response does not follow the protocol
 │   │   └── OutputInvalidError   the answer does not fit the output type
 │   └── LimitError             a limit of `Limits` was reached
@@ -34,7 +35,9 @@ SidestreamError
 
 from typing import Any, Literal
 
-ErrorKind = Literal["provider", "truncated", "protocol", "timeout", "rate-limit", "context-overflow", "limit", "tool"]
+ErrorKind = Literal[
+    "provider", "truncated", "protocol", "timeout", "rate-limit", "context-overflow", "limit", "tool", "tool-raised"
+]
 """Kind of an `error` part. Only `tool` errors do not end the run."""
 
 
@@ -243,6 +246,17 @@ class ToolServerError(RunError):
 
 class SignInError(ToolServerError):
     """An MCP server requires a sign-in, or a sign-in failed; the message says what to do."""
+
+
+class ToolRaisedError(RunError):
+    """A tool raised an unexpected exception in a run with `tool_errors="raise"`.
+
+    `exception` is that exception, or None if the run was executed in another process. `send` and the like raise the
+    exception itself; `run.error` is this error.
+    """
+
+    kind = "tool-raised"
+    exception: BaseException | None = None
 
 
 class ProtocolError(RunError):

@@ -225,7 +225,7 @@ def test_found_links_and_fetched_documents_are_delivered_once(case: Case):
     assert [part.url for part in stored if isinstance(part, LinkPart)] == list(dict.fromkeys(found))
     fetched = [block["content"] for block in case.blocks("web_fetch_tool_result")]
     documents = [result["content"]["source"]["data"].encode() for result in fetched if "content" in result]
-    assert [part.bytes for part in stored if isinstance(part, DataPart)] == documents
+    assert [part.data for part in stored if isinstance(part, DataPart)] == documents
 
 
 @requirement("R7", "R8")

@@ -190,7 +190,7 @@ async def test_image_event_of_20_mb_is_accepted() -> None:
     async with FakeProvider([ResponsesScript().image(picture).reply(chunk_sizes=65536)]) as fake:
         result = await agent_at(fake).send("draw")
     (part,) = [part for part in result.messages[-1].parts if isinstance(part, DataPart)]
-    assert part.bytes == picture
+    assert part.data == picture
 
 
 @requirement("F14")

@@ -79,7 +79,7 @@ async def test_image_is_file_visible_to_model(node: Start):
     assert [type(part) for part in shown] == [TextPart, DataPart, TextPart]
     assert isinstance(shown[1], DataPart)
     assert shown[1].mime_type == "image/png"
-    assert shown[1].bytes.startswith(b"\x89PNG")
+    assert shown[1].data.startswith(b"\x89PNG")
 
 
 @requirement("R80")
@@ -97,7 +97,7 @@ async def test_resources_come_with_their_urls(node: Start):
     assert "Resource demo://resource/dynamic/text/1:\nResource 1" in text.result
     blob = await call(server, "get-resource-reference", {"resourceType": "Blob", "resourceId": 2})
     (file,) = (part for part in content_of_result(blob.result) if isinstance(part, DataPart))
-    assert file.bytes.startswith(b"Resource 2")
+    assert file.data.startswith(b"Resource 2")
 
 
 @requirement("R80")

@@ -240,7 +240,7 @@ async def test_draft_with_attachment_survives_reload_and_is_sent(chromium: Brows
         await expect(question.locator("img")).to_have_count(1)
     for request in model.requests:
         files = [part for part in request.messages[-1].parts if isinstance(part, DataPart)]
-        assert [file.bytes for file in files] == [pixel_png(10, 20, 30)]
+        assert [file.data for file in files] == [pixel_png(10, 20, 30)]
 
 
 @requirement("R143")

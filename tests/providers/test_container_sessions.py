@@ -139,7 +139,7 @@ async def test_session_survives_expired_container_restart_and_switch(host: Host,
 @requirement("R193")
 @pytest.mark.parametrize("host", HOSTS, ids=[host.model for host in HOSTS])
 async def test_files_setting_is_uploaded_once(host: Host, tmp_path: Path) -> None:
-    (tmp_path / "sales.csv").write_bytes(SALES.bytes)
+    (tmp_path / "sales.csv").write_bytes(SALES.data)
     async with FakeProvider([host.ran("cntr_1").reply(), host.ran("cntr_2").reply()]) as fake:
         uploaded = serve_files(fake)
         tools = {"files": [str(tmp_path / "sales.csv")], "reuse_container": None}

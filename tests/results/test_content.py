@@ -142,10 +142,10 @@ def test_file_saved_to_folder_gets_safe_unused_name(made: File | DataPart, tmp_p
 
 
 @requirement("R105")
-def test_file_saved_to_path_overwrites_it(tmp_path: Path) -> None:
+def test_file_saved_to_path_overwrites_it_when_asked(tmp_path: Path) -> None:
     target = tmp_path / "my plot"
     target.write_bytes(b"old")
-    assert File("f", "image/png", "a.png", b"new").save(str(target)) == target
+    assert File("f", "image/png", "a.png", b"new").save(str(target), overwrite=True) == target
     assert target.read_bytes() == b"new"
 
 

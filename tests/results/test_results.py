@@ -368,9 +368,9 @@ async def test_deliverables_are_parts_and_intermediate_events_metadata(
     parts = sent.messages[-1].parts
     assert [type(part) for part in parts] == [ThinkingPart, DataPart, TextPart]
     image = next(part for part in parts if isinstance(part, DataPart))
-    assert (image.bytes, image.mime_type, image.name) == (pixel_png(blue=7), "image/png", "image_4.png")
+    assert (image.data, image.mime_type, image.name) == (pixel_png(blue=7), "image/png", "image_4.png")
     session = sent.messages[-1].metadata["_responses_session"]
-    assert base64.b64encode(image.bytes).decode() not in str(session)
+    assert base64.b64encode(image.data).decode() not in str(session)
 
 
 @requirement("R17")

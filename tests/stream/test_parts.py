@@ -117,7 +117,7 @@ OPTIONAL: dict[type, dict[str, Any]] = {
     ToolInputStart: {"tool": "custom"},
     ToolCall: {"input_error": "e", "input_text": "{", "action": {"actions": []}, "provider_tool": "t"},
     ToolEvent: {"call_id": "c", "output_index": 2, "provider_tool": "t", "provider_stage": "s"},
-    ToolResult: {"preliminary": True},
+    ToolResult: {"preliminary": True, "error_type": "KeyError", "error_message": "x"},
     ToolApprovalRequest: {"server_label": "wiki", "is_external": True},
     Source: {
         "url": "u",
@@ -193,7 +193,7 @@ def test_finish_reasons_are_listed():
 
 
 def test_error_and_source_kinds_are_listed():
-    expected = {"provider", "truncated", "protocol", "timeout", "rate-limit", "context-overflow", "limit", "tool"}
+    expected = {"provider", "truncated", "protocol", "timeout", "rate-limit", "context-overflow", "limit", "tool", "tool-raised"}
     assert set(get_args(ErrorKind)) == expected
     assert set(get_args(SourceKind)) == {"url", "document", "place", "container_file", "file_path"}
 

@@ -146,14 +146,14 @@ def test_secrets_are_redacted_in_messages_args_and_tracebacks(caplog: pytest.Log
 
 
 @requirement("R95")
-async def test_raising_tool_is_warning_of_its_package(caplog: pytest.LogCaptureFixture):
+async def test_raising_tool_is_error_of_its_package(caplog: pytest.LogCaptureFixture):
     register_secret("canary-9876543210")
 
     def fails() -> str:
         raise KeyError("canary-9876543210")
 
     await Agent(ScriptedModel([tool_call("fails"), "Sorry."]), tools=[fails]).send("hi")
-    assert lines(caplog, "WARNING", "sidestream.tools") == ["tool fails raised KeyError"]
+    assert lines(caplog, "ERROR", "sidestream.tools") == ["tool fails raised KeyError"]
     assert "canary" not in caplog.text
 
 
@@ -224,7 +224,7 @@ def ran(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @requirement("R95")
 def test_output_is_empty_unless_program_configures_logging():
-    done = ran("-c", PROGRAM)
+    done = ran("-W", "ignore", "-c", PROGRAM)
     assert (done.stdout, done.stderr) == ("Sorry.\n", "")
 
 
@@ -232,7 +232,7 @@ def test_output_is_empty_unless_program_configures_logging():
 def test_program_configuring_logging_sees_lines():
     done = ran("-c", f"import logging; logging.basicConfig(level='INFO')\n{PROGRAM}")
     assert "INFO:sidestream.run:run run_" in done.stderr
-    assert "WARNING:sidestream.tools:tool fails raised KeyError" in done.stderr
+    assert "ERROR:sidestream.tools:tool fails raised KeyError" in done.stderr
 
 
 @requirement("R95")

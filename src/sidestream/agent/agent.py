@@ -4,12 +4,13 @@ import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
-from types import TracebackType
+from types import GenericAlias, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from sidestream.agent.as_tool import agent_tool, task_message
 from sidestream.agent.blocking import RunsBlocking
 from sidestream.agent.checks import (
+    check_credentials,
     check_settings,
     checked_history,
     checked_server_side_tools,
@@ -32,8 +33,8 @@ from sidestream.agent.settings import (
     CallSettings,
     CommonSettings,
     Prompt,
-    Tools,
     TransportName,
+    TypedTool,
     call_options,
     hide_secrets,
     model_settings,
@@ -51,11 +52,12 @@ from sidestream.providers.model_settings import Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ModelInfo
 from sidestream.results.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
-from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
+from sidestream.run.settings import RunHooks, RunSettings, StreamErrors, ToolErrors
 from sidestream.run.system import System, check_system, extended
 from sidestream.telemetry.activation import embedding_span
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Decision, Policy, check_policy, check_unspent, spend
+from sidestream.tools.context import DepsT
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
@@ -81,7 +83,7 @@ else:
 OutT = TypeVar("OutT")
 
 
-class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
+class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
     """A model with tools. It keeps no history, so pass `history` or use `Chat`.
 
     `model` is a provider, such as `"anthropic"`, or one of its models, such as `"openai-responses:gpt-5.6"`. The
@@ -93,6 +95,11 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     ```
     """
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, arguments: object) -> GenericAlias:
+            return GenericAlias(cls, arguments)  # `Generic` requires both arguments, as TypeVars have no defaults yet.
+
     @overload
     def __init__(
         self,
@@ -102,7 +109,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         models: Sequence[str | ChatModel] = ...,
         prices: Mapping[str, Price] | None = ...,
         system: System | None = ...,
-        tools: Tools = ...,
+        tools: Iterable[TypedTool[DepsT]] = ...,
         server_side_tools: Iterable[ServerSideTool] = ...,
         mcp: Servers = ...,
         temperature: float | None = ...,
@@ -117,6 +124,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         options: Any = ...,
         approval: Policy | None = ...,
         limits: Limits = ...,
+        tool_errors: ToolErrors = ...,
         context: "Context | None" = ...,
         api_key: str | None = ...,
         base_url: str | None = ...,
@@ -131,12 +139,17 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: "Agent[Any]", model: str | ChatModel | None = None, *, output_type: Any, **settings: Unpack[AgentSettings]
+        self: "Agent[Any, Any]",
+        model: str | ChatModel | None = None,
+        *,
+        output_type: Any,
+        **settings: Unpack[AgentSettings],
     ) -> None: ...
     @shows_settings(AgentSettings)
     def __init__(
         self, model: str | ChatModel | None = None, *, output_type: Any = None, **settings: Unpack[AgentSettings]
     ) -> None:
+        check_credentials(settings)
         hide_secrets(settings)
         refuse_unknown(settings, AgentSettings)
         check_settings(settings)
@@ -155,6 +168,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         self.approval: Policy | None = settings.get("approval")
         check_policy(self.approval)
         self.limits = settings.get("limits", DEFAULT_LIMITS)
+        self._tool_errors: ToolErrors = settings.get("tool_errors", "report")
         self.context = settings.get("context")
         self._windows = ContextWindows(self.limits)
         self.output_type = _typed(output_type)
@@ -164,8 +178,19 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
 
     @property
     def model(self) -> ChatModel:
-        """The agent's model, or the first of its models. Inside `override`, the other one."""
+        """The agent's model, or the first of its models. Inside `override`, the other one.
+
+        Raises MissingKeyError if its API key is missing.
+        """
         return self._chosen.chat
+
+    def check(self) -> None:
+        """Raise MissingKeyError if the API key of a model is missing. No request is sent.
+
+        Without this call, the first request raises it, so that a module with an agent can be imported without a key.
+        """
+        for models in self._tried(None):
+            models.chat  # noqa: B018
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -219,10 +244,10 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
     def __repr__(self) -> str:
         if "_models" not in self.__dict__:  # Shown by a traceback or a debugger after the settings were refused.
             return "Agent(not configured)"
-        return f"Agent({self.model.provider}:{self.model.name})"
+        return f"Agent({self._chosen.label})"
 
     @overload
-    def stream(self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]) -> Run[T]: ...
+    def stream(self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]) -> Run[T]: ...
     @overload
     def stream(
         self,
@@ -230,11 +255,11 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         *,
         output_type: type[OutT] | OutputType[OutT],
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[OutT]: ...
     @overload
     def stream(
-        self, prompt: Prompt, *, output_type: Any, errors: StreamErrors = ..., **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: Any, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]
     ) -> Run[Any]: ...
     @shows_settings(CallSettings)
     def stream(
@@ -243,7 +268,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         *,
         output_type: Any = None,
         errors: StreamErrors = "raise",
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[Any]:
         """Start a run and return its typed parts as an async iterator. `await run.result()` folds the rest of them.
 
@@ -273,7 +298,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         decisions: Iterable[Decision] = (),
         *,
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[T]: ...
     @overload
     def resume(
@@ -283,7 +308,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         *,
         output_type: type[OutT] | OutputType[OutT],
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[OutT]: ...
     @overload
     def resume(
@@ -293,7 +318,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         *,
         output_type: Any,
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[Any]: ...
     @shows_settings(CallSettings)
     def resume(
@@ -303,7 +328,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         *,
         output_type: Any = None,
         errors: StreamErrors = "raise",
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[Any]:
         """Resume a run that waits for approvals, or whose state was saved, even in another process.
 
@@ -339,14 +364,14 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         return self._run(turn_state, output, call, decisions=decided, hooks=hooks, errors=errors)
 
     @overload
-    def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> AsyncGenerator[ChatResult[str]]: ...
+    def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings[DepsT]]) -> AsyncGenerator[ChatResult[str]]: ...
     @overload
     def send_stream(
-        self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings[DepsT]]
     ) -> AsyncGenerator[ChatResult[str]]: ...
     @shows_settings(CallSettings)
     def send_stream(
-        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
     ) -> AsyncGenerator[ChatResult[str]]:
         """Start a run and yield it in chunks, each with what is new. A failed run raises after its last chunk.
 
@@ -358,15 +383,19 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
         return self.stream(prompt, output_type=output_type, **call).chunks()
 
     @overload
-    async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    async def send(self, prompt: Prompt, **call: Unpack[CallSettings[DepsT]]) -> ChatResult[T]: ...
     @overload
     async def send(
-        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings[DepsT]]
     ) -> ChatResult[OutT]: ...
     @overload
-    async def send(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> ChatResult[Any]: ...
+    async def send(
+        self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]: ...
     @shows_settings(CallSettings)
-    async def send(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
+    async def send(
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]:
         """Run the agent and return the result, which is exactly the fold of `send_stream`.
 
         An error has the partial result in `error.result`. `prompt` is a string, or a list of strings and files.
@@ -396,7 +425,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
 
     @shows_settings(CallSettings)
     async def generate_media(
-        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings[DepsT]]
     ) -> "MediaResult":
         """Generate files, such as `mime_types=["image/png"]`, as `result.assets`.
 
@@ -408,7 +437,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
 
     @shows_settings(CallSettings)
     def generate_media_stream(
-        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings[DepsT]]
     ) -> "AsyncGenerator[MediaResult]":
         """Generate files of these `mime_types`, and yield them in chunks, with previews as they arrive."""
         from sidestream.agent.media import media_call, media_chunks, media_plan
@@ -513,6 +542,7 @@ class Agent(RunsBlocking[T], HandlesFiles, Generic[T]):
             hooks=followed(hooks or RunHooks(), self.telemetry),
             errors=errors,
             fallbacks=tuple(fallbacks),
+            tool_errors=call.get("tool_errors", self._tool_errors),
         )
         return Run(turn, settings, decisions)
 

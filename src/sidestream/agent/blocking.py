@@ -10,6 +10,7 @@ from sidestream.results.results import ChatResult
 from sidestream.run.run import Run
 from sidestream.run.settings import StreamErrors
 from sidestream.tools.approvals import Decision
+from sidestream.tools.context import DepsT
 from sidestream.turn.state import RunState
 
 if TYPE_CHECKING:
@@ -19,12 +20,17 @@ T = TypeVar("T")
 OutT = TypeVar("OutT")
 
 
-class RunsBlocking(ABC, Generic[T]):
+class RunsBlocking(ABC, Generic[T, DepsT]):
     """The synchronous methods of an agent, each of which runs it in a separate event loop and waits."""
 
     @abstractmethod
     def stream(
-        self, prompt: Prompt, *, output_type: Any = None, errors: StreamErrors = "raise", **call: Unpack[CallSettings]
+        self,
+        prompt: Prompt,
+        *,
+        output_type: Any = None,
+        errors: StreamErrors = "raise",
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[Any]: ...
 
     @abstractmethod
@@ -35,18 +41,24 @@ class RunsBlocking(ABC, Generic[T]):
         *,
         output_type: Any = None,
         errors: StreamErrors = "raise",
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[Any]:
         """Continue a waiting run."""
 
     @overload
-    def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings[DepsT]]) -> ChatResult[T]: ...
     @overload
     def send_sync(
-        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings[DepsT]]
     ) -> ChatResult[OutT]: ...
+    @overload
+    def send_sync(
+        self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]: ...
     @shows_settings(CallSettings)
-    def send_sync(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
+    def send_sync(
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]:
         """Run `send` synchronously, for scripts and threads."""
         from sidestream.run.blocking import refuse_running_loop, wait_for
 
@@ -56,7 +68,7 @@ class RunsBlocking(ABC, Generic[T]):
 
     @overload
     def stream_sync(
-        self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]
     ) -> "SyncRun[T]": ...
     @overload
     def stream_sync(
@@ -65,8 +77,12 @@ class RunsBlocking(ABC, Generic[T]):
         *,
         output_type: type[OutT] | OutputType[OutT],
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> "SyncRun[OutT]": ...
+    @overload
+    def stream_sync(
+        self, prompt: Prompt, *, output_type: Any, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]
+    ) -> "SyncRun[Any]": ...
     @shows_settings(CallSettings)
     def stream_sync(
         self,
@@ -74,7 +90,7 @@ class RunsBlocking(ABC, Generic[T]):
         *,
         output_type: Any = None,
         errors: StreamErrors = "raise",
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> "SyncRun[Any]":
         """Run `stream` synchronously, as in `with agent.stream_sync("…") as run: for part in run: …`."""
         from sidestream.run.blocking import SyncRun, refuse_running_loop, started
@@ -84,7 +100,7 @@ class RunsBlocking(ABC, Generic[T]):
 
     @shows_settings(CallSettings)
     def send_stream_sync(
-        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
     ) -> Generator[ChatResult[str]]:
         """Run `send_stream` synchronously, as in `for chunk in agent.send_stream_sync("…"): …`."""
         from sidestream.run.blocking import refuse_running_loop, started, sync_chunks
@@ -94,7 +110,7 @@ class RunsBlocking(ABC, Generic[T]):
 
     @overload
     def resume_sync(
-        self, state: RunState | str | bytes, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]
+        self, state: RunState | str | bytes, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings[DepsT]]
     ) -> ChatResult[T]: ...
     @overload
     def resume_sync(
@@ -103,8 +119,17 @@ class RunsBlocking(ABC, Generic[T]):
         decisions: Iterable[Decision] = (),
         *,
         output_type: type[OutT] | OutputType[OutT],
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> ChatResult[OutT]: ...
+    @overload
+    def resume_sync(
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: Any,
+        **call: Unpack[CallSettings[DepsT]],
+    ) -> ChatResult[Any]: ...
     @shows_settings(CallSettings)
     def resume_sync(
         self,
@@ -112,7 +137,7 @@ class RunsBlocking(ABC, Generic[T]):
         decisions: Iterable[Decision] = (),
         *,
         output_type: Any = None,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> ChatResult[Any]:
         """Run `await agent.resume(...)` synchronously."""
         from sidestream.run.blocking import refuse_running_loop, wait_for

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import AsyncGenerator, Generator, Iterable
 from functools import partial
 from pathlib import Path
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from sidestream.agent.agent import Agent
@@ -15,10 +16,12 @@ from sidestream.messages.message import ChatMessage, messages_from_json, message
 from sidestream.output import OutputType
 from sidestream.results.results import ChatResult
 from sidestream.run.blocking import SyncRun, refuse_running_loop, sync_chunks, wait_for
+from sidestream.run.prompts import shown
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, StreamErrors
 from sidestream.text.redaction import Secret
 from sidestream.tools.approvals import Decision, PendingApproval, check_unspent, spend
+from sidestream.tools.context import DepsT
 from sidestream.tools.grants import Grant, without_grant
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import MUST_RESUME, TURN_STATUSES, RunState, TurnStatus
@@ -28,11 +31,16 @@ if TYPE_CHECKING:
     from sidestream.store.protocol import Store
     from sidestream.store.records import Body
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as _TypeVar
+
+    T = _TypeVar("T", default=str)
+else:
+    T = TypeVar("T")
 OutT = TypeVar("OutT")
 
 
-class Chat(Generic[T]):
+class Chat(Generic[T, DepsT]):
     """A conversation with an agent. Change `chat.agent` to continue with another model or provider.
 
     ```python
@@ -46,15 +54,23 @@ class Chat(Generic[T]):
     sets the level of detail; previews, such as an image's first versions, need `log=LogDetail(previews=True)`.
     """
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, arguments: object) -> GenericAlias:
+            return GenericAlias(cls, arguments)  # `Generic` requires both arguments, as TypeVars have no defaults yet.
+
     def __init__(
         self,
-        agent: Agent[T],
+        agent: Agent[T, DepsT],
         messages: Iterable[ChatMessage] = (),
         *,
         store: "Store | str | Path | None" = None,
         id: str | None = None,
         log: "LogDetail | None" = None,
     ) -> None:
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+            example = f"Agent({agent!r:.60})" if isinstance(agent, str) else "Agent(…)"
+            raise ConfigurationError(f"a chat needs an agent, not {shown(agent)}: write Chat({example})")
         if id is not None and store is None:
             raise ConfigurationError("a chat with an id needs a store: Chat(agent, store=open_store(), id=…)")
         self.agent = agent
@@ -128,7 +144,7 @@ class Chat(Generic[T]):
         return messages_to_json(self.messages)
 
     @classmethod
-    def from_json(cls, agent: Agent[T], text: str | bytes) -> "Chat[T]":
+    def from_json(cls, agent: Agent[T, DepsT], text: str | bytes) -> "Chat[T, DepsT]":
         """Create a chat from a history that `to_json` wrote."""
         return cls(agent, messages_from_json(text))
 
@@ -160,7 +176,7 @@ class Chat(Generic[T]):
         self._writer, self._is_stale = writer, False
 
     @overload
-    def stream(self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]) -> Run[T]: ...
+    def stream(self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]) -> Run[T]: ...
     @overload
     def stream(
         self,
@@ -168,11 +184,11 @@ class Chat(Generic[T]):
         *,
         output_type: type[OutT] | OutputType[OutT],
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[OutT]: ...
     @overload
     def stream(
-        self, prompt: Prompt, *, output_type: Any, errors: StreamErrors = ..., **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: Any, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]
     ) -> Run[Any]: ...
     @shows_settings(CallSettings)
     def stream(
@@ -181,7 +197,7 @@ class Chat(Generic[T]):
         *,
         output_type: Any = None,
         errors: StreamErrors = "raise",
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[Any]:
         """Start a turn and return its typed parts. The turn counts once its last part has arrived.
 
@@ -203,7 +219,7 @@ class Chat(Generic[T]):
 
     @overload
     def resume_stream(
-        self, decisions: Iterable[Decision] = (), *, errors: StreamErrors = ..., **call: Unpack[CallSettings]
+        self, decisions: Iterable[Decision] = (), *, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]
     ) -> Run[T]: ...
     @overload
     def resume_stream(
@@ -212,7 +228,7 @@ class Chat(Generic[T]):
         *,
         output_type: type[OutT] | OutputType[OutT],
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[OutT]: ...
     @overload
     def resume_stream(
@@ -221,7 +237,7 @@ class Chat(Generic[T]):
         *,
         output_type: Any,
         errors: StreamErrors = ...,
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[Any]: ...
     @shows_settings(CallSettings)
     def resume_stream(
@@ -230,7 +246,7 @@ class Chat(Generic[T]):
         *,
         output_type: Any = None,
         errors: StreamErrors = "raise",
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> Run[Any]:
         """Resume the last turn and return the typed parts of the rest."""
         self._check_loaded()
@@ -242,22 +258,26 @@ class Chat(Generic[T]):
         return self._following(resumed(self._run_state, decided, output_type, call, self._hooks(), errors))
 
     @overload
-    async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    async def send(self, prompt: Prompt, **call: Unpack[CallSettings[DepsT]]) -> ChatResult[T]: ...
     @overload
     async def send(
-        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings[DepsT]]
     ) -> ChatResult[OutT]: ...
     @overload
-    async def send(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> ChatResult[Any]: ...
+    async def send(
+        self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]: ...
     @shows_settings(CallSettings)
-    async def send(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
+    async def send(
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]:
         """Run one turn and return its result."""
         await self._loaded()
         return await self.stream(prompt, output_type=output_type, **call).result()
 
     @shows_settings(CallSettings)
     async def send_stream(
-        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
     ) -> AsyncGenerator[ChatResult[str]]:
         """Run one turn and yield it in chunks. The turn counts once its last chunk has arrived."""
         await self._loaded()
@@ -269,46 +289,106 @@ class Chat(Generic[T]):
             await chunks.aclose()
 
     @overload
-    async def resume(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    async def resume(
+        self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[T]: ...
     @overload
     async def resume(
         self,
         decisions: Iterable[Decision] = (),
         *,
         output_type: type[OutT] | OutputType[OutT],
-        **call: Unpack[CallSettings],
+        **call: Unpack[CallSettings[DepsT]],
     ) -> ChatResult[OutT]: ...
     @overload
     async def resume(
-        self, decisions: Iterable[Decision] = (), *, output_type: Any, **call: Unpack[CallSettings]
+        self, decisions: Iterable[Decision] = (), *, output_type: Any, **call: Unpack[CallSettings[DepsT]]
     ) -> ChatResult[Any]: ...
     @shows_settings(CallSettings)
     async def resume(
-        self, decisions: Iterable[Decision] = (), *, output_type: Any = None, **call: Unpack[CallSettings]
+        self, decisions: Iterable[Decision] = (), *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
     ) -> ChatResult[Any]:
         """Resume the last turn after approvals, an error, a cancellation or a crash."""
         await self._loaded()
         return await self.resume_stream(decisions, output_type=output_type, **call).result()
 
-    def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]:
+    @overload
+    def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings[DepsT]]) -> ChatResult[T]: ...
+    @overload
+    def send_sync(
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[OutT]: ...
+    @overload
+    def send_sync(
+        self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]: ...
+    @shows_settings(CallSettings)
+    def send_sync(
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]:
         """Run one turn synchronously, for scripts and threads."""
-        return wait_for(partial(self.send, prompt, **call), "send_sync", "await chat.send(...)")
+        work = partial(self.send, prompt, output_type=output_type, **call)
+        return wait_for(work, "send_sync", "await chat.send(...)")
 
-    def resume_sync(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> ChatResult[T]:
+    @overload
+    def resume_sync(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings[DepsT]]) -> ChatResult[T]: ...
+    @overload
+    def resume_sync(
+        self,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        **call: Unpack[CallSettings[DepsT]],
+    ) -> ChatResult[OutT]: ...
+    @overload
+    def resume_sync(
+        self, decisions: Iterable[Decision] = (), *, output_type: Any, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]: ...
+    @shows_settings(CallSettings)
+    def resume_sync(
+        self, decisions: Iterable[Decision] = (), *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
+    ) -> ChatResult[Any]:
         """Run `resume` synchronously."""
-        return wait_for(partial(self.resume, decisions, **call), "resume_sync", "await chat.resume(...)")
+        work = partial(self.resume, decisions, output_type=output_type, **call)
+        return wait_for(work, "resume_sync", "await chat.resume(...)")
 
+    @overload
     def stream_sync(
-        self, prompt: Prompt, *, errors: StreamErrors = "raise", **call: Unpack[CallSettings]
-    ) -> SyncRun[T]:
+        self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]
+    ) -> SyncRun[T]: ...
+    @overload
+    def stream_sync(
+        self,
+        prompt: Prompt,
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        errors: StreamErrors = ...,
+        **call: Unpack[CallSettings[DepsT]],
+    ) -> SyncRun[OutT]: ...
+    @overload
+    def stream_sync(
+        self, prompt: Prompt, *, output_type: Any, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]
+    ) -> SyncRun[Any]: ...
+    @shows_settings(CallSettings)
+    def stream_sync(
+        self,
+        prompt: Prompt,
+        *,
+        output_type: Any = None,
+        errors: StreamErrors = "raise",
+        **call: Unpack[CallSettings[DepsT]],
+    ) -> SyncRun[Any]:
         """Run one turn synchronously, and iterate over its typed parts."""
         refuse_running_loop("stream_sync", "async with chat.stream(...) as run")
-        return SyncRun(lambda: self._started(prompt, errors, call))
+        return SyncRun(lambda: self._started(prompt, output_type, errors, call))
 
-    def send_stream_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> Generator[ChatResult[str]]:
+    @shows_settings(CallSettings)
+    def send_stream_sync(
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings[DepsT]]
+    ) -> Generator[ChatResult[str]]:
         """Run one turn synchronously, and yield it in chunks."""
         refuse_running_loop("send_stream_sync", "async for chunk in chat.send_stream(...)")
-        return sync_chunks(lambda: self._started(prompt, "raise", call))
+        return sync_chunks(lambda: self._started(prompt, output_type, "raise", call))
 
     async def discard(self) -> None:
         """Drop the last turn unless it is complete, so that the chat continues from before it."""
@@ -372,9 +452,11 @@ class Chat(Generic[T]):
         await writer.commit()
         await self.load()
 
-    async def _started(self, prompt: Prompt, errors: StreamErrors, call: CallSettings) -> Run[T]:
+    async def _started(
+        self, prompt: Prompt, output_type: Any, errors: StreamErrors, call: CallSettings[DepsT]
+    ) -> Run[Any]:
         await self._loaded()
-        return self.stream(prompt, errors=errors, **call)
+        return self.stream(prompt, output_type=output_type, errors=errors, **call)
 
     async def _has_recovered(self) -> bool:
         """Retry pending writes, and return False while the store still fails.

@@ -12,13 +12,37 @@ from sidestream.prices.price import Price
 from sidestream.providers.protocol import ChatModel
 from sidestream.results.results import ResultMetadata
 from sidestream.run.prompts import shown, user_message as user_message
+from sidestream.run.settings import ToolErrors
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import TOOLS, ServerSideTool
 from sidestream.tools.tool import ExternalTool, Tool
 from sidestream.tools.toolset import Toolset
 
-WORDS: Mapping[str, Any] = {"message_metadata": MessageMetadata, "result_metadata": ResultMetadata}
+WORDS: Mapping[str, Any] = {
+    "message_metadata": MessageMetadata,
+    "result_metadata": ResultMetadata,
+    "tool_errors": ToolErrors,
+}
 """Types that list the values of a setting, by its name."""
+
+
+_CREDENTIALS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "api_key": (lambda value: isinstance(value, str), "a string"),
+    "base_url": (lambda value: isinstance(value, str), "a string"),
+    "headers": (lambda value: isinstance(value, Mapping), "a dict of strings"),
+    "auth": (callable, "a function that returns headers"),
+}
+
+
+def check_credentials(given: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError if the URL or a credential has the wrong type. The error does not show its value."""
+    for name, (is_valid, wanted) in _CREDENTIALS.items():
+        value = given.get(name)
+        if value is not None and not is_valid(value):
+            raise ConfigurationError(f"{name} must be {wanted}, not {type(value).__name__}")
+    headers: Mapping[Any, Any] = given.get("headers") or {}
+    if wrong := [name for name, value in headers.items() if not isinstance(name, str) or not isinstance(value, str)]:
+        raise ConfigurationError(f"headers must be a dict of strings; the value of {wrong[0]!r:.60} is not one")
 
 
 def check_settings(given: Mapping[str, Any]) -> None:

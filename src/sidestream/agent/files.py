@@ -194,7 +194,7 @@ def _upload(source: Source, name: str | None, mime_type: str | None) -> transfer
     """Describe the file to upload, with its size. Raises ConfigurationError if it cannot be uploaded."""
     data = source if isinstance(source, bytes) else None
     if isinstance(source, DataPart | File):
-        data = source.bytes if isinstance(source, DataPart) else source.data
+        data = source.data
         if data is None:
             raise ConfigurationError(f"the file {source.name or ''} has no bytes, only a URL; download it first")
         name, mime_type = name or source.name, mime_type or source.mime_type

@@ -1,12 +1,12 @@
 """Files generated on request, in whichever way the provider supports for their types."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
 from sidestream.agent.models import Models
-from sidestream.agent.settings import CallSettings, call_options
+from sidestream.agent.settings import CallSettings, CommonSettings, call_options
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import ChatModel, MakesMedia, MediaPlan
@@ -52,7 +52,8 @@ def media_call(plan: MediaPlan, call: CallSettings, tools: Iterable[ServerSideTo
     kinds = {type(tool) for tool in given}
     added = (tool for tool in plan.server_side_tools if type(tool) not in kinds)
     options = call.get("options") if "server_side_tools" in call else call_options(options, call)
-    return {**call, "server_side_tools": (*given, *added), "options": options}
+    changed: CommonSettings = {"server_side_tools": (*given, *added), "options": options}
+    return cast(CallSettings, {**call, **changed})
 
 
 async def media_chunks(run: Run[Any], plan: MediaPlan) -> AsyncGenerator[MediaResult]:

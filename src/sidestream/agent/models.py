@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from sidestream.agent.checks import checked_model
 from sidestream.agent.embeddings import embeddings_model
 from sidestream.agent.settings import AgentSettings, CallSettings, CommonSettings, provider_settings
-from sidestream.errors import ConfigurationError, RunError, UnsupportedError
+from sidestream.errors import ConfigurationError, MissingKeyError, RunError, UnsupportedError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
 from sidestream.prices.price import Price
@@ -33,7 +34,10 @@ log = get_logger(__name__)
 
 
 class Models:
-    """The models that a model string or model object selects. The HTTP transport is created on first use."""
+    """The models that a model string or model object selects. The HTTP transport is created on first use.
+
+    Without an API key the chat model is created on first use, too, so that programs without one can be imported.
+    """
 
     def __init__(self, model: str | protocol.ChatModel, settings: AgentSettings) -> None:
         chosen = settings.get("transport")
@@ -42,7 +46,10 @@ class Models:
             parsed = ModelString.parse(model)
             provider = find_provider(parsed.provider)
             name = parsed.models.get("chat") or provider.default_models.get("chat", "")
-            self.chat: protocol.ChatModel = provider.chat_model(name, provider_settings(settings))
+            self._label = provider.name, name
+            self._create: Callable[[], protocol.ChatModel] = lambda: provider.chat_model(
+                name, provider_settings(settings)
+            )
             if chosen in (None, "http"):
                 transport = provider.transport(name, http_transport)
             self.embedder = lambda: embeddings_model(parsed, provider, provider_settings(settings))
@@ -52,17 +59,42 @@ class Models:
                 name, provider_settings(settings)
             )
         else:
-            self.chat = checked_model(model)
+            checked = checked_model(model)
+            self._label = checked.provider, checked.name
+            self._create = lambda: checked
             self.embedder = lambda: model
             self.media = None
             self.named = lambda name: model
             if chosen in (None, "http") and isinstance(model, protocol.BringsTransport):
                 transport = model.transport()
-        self._codec = _codec_of(self.chat, settings) if chosen == "websocket" else None
+        self._chat: protocol.ChatModel | None = None
+        self._codec: SocketCodec | None = None
+        self._codec_of = partial(_codec_of, settings=settings) if chosen == "websocket" else None
         self._transport = transport
         self._session = settings.get("session")
         self._limiter = settings.get("limiter")
-        log.info("created model %s:%s", self.chat.provider, self.chat.name)
+        with suppress(MissingKeyError):
+            self.chat  # noqa: B018 - other mistakes are reported now
+
+    @property
+    def chat(self) -> protocol.ChatModel:
+        """The chat model. Raises MissingKeyError if there is still no API key."""
+        if self._chat is None:
+            created = self._create()
+            self._codec = None if self._codec_of is None else self._codec_of(created)
+            self._chat = created
+            log.info("created model %s:%s", created.provider, created.name)
+        return self._chat
+
+    @property
+    def provider(self) -> str:
+        """Name of the provider."""
+        return self._label[0] if self._chat is None else self._chat.provider
+
+    @property
+    def label(self) -> str:
+        """Provider and name of the chat model."""
+        return ":".join(self._label) if self._chat is None else f"{self._chat.provider}:{self._chat.name}"
 
     @property
     def transport(self) -> Transport:
@@ -113,7 +145,7 @@ def check_options(candidates: Sequence[Models], options: Any) -> None:
 
 
 def _check_one_provider(candidates: Sequence[Models], setting: str) -> None:
-    providers = sorted({candidate.chat.provider for candidate in candidates})
+    providers = sorted({candidate.provider for candidate in candidates})
     if len(providers) > 1:
         raise ConfigurationError(
             f"{setting} belongs to one provider, but the models are of {', '.join(providers)}; leave it out (keys come "

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,7 +44,7 @@ def own_tools(items: Iterable[Tool | ExternalTool | Toolset | Callable[..., Any]
         if isinstance(item, ExternalTool):
             functions.append(item.as_tool())
         elif isinstance(item, Tool) or not isinstance(item, Toolset):
-            functions.append(item)
+            functions.append(cast("Tool | Callable[..., Any]", item))
         elif any(item.label == other.label for other in toolsets):
             raise ConfigurationError(f"two tool servers have the label {item.label!r}; give one another label")
         else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar
 
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
@@ -19,11 +19,13 @@ from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
 from sidestream.providers.shared.settings_mapping import supported_settings
 from sidestream.results.results import ResultMetadata
 from sidestream.run.prompts import Prompt as Prompt
+from sidestream.run.settings import ToolErrors
 from sidestream.run.system import System
 from sidestream.telemetry.settings import Telemetry
 from sidestream.text.redaction import Secret, hidden, hidden_url
 from sidestream.tools.approvals import Policy
 from sidestream.tools.configs import Config, config_fields, levels_of, merged_configs, without_tools
+from sidestream.tools.context import DepsT
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import ExternalTool, Tool
 from sidestream.tools.toolset import Toolset
@@ -38,6 +40,21 @@ if TYPE_CHECKING:
 
 TransportName = Literal["http", "websocket"]
 Tools = Iterable[Tool | ExternalTool | Toolset | Callable[..., Any]]
+
+
+class ToolFunction(Protocol):
+    """A function or method. An object with `__call__`, which is not one, needs `Tool.from_function`.
+
+    Every callable is a `Callable`, a `Tool[Other]` too, so type checkers would accept tools for other dependencies.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...  # Functions have it, tools do not.
+
+
+TypedTool = Tool[DepsT] | ExternalTool | Toolset | ToolFunction | partial[Any]
+"""Tool of an agent whose tools get `deps` of this type."""
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -78,6 +95,9 @@ class CommonSettings(PortableSettings, total=False):
     """The provider's own options, such as `OpenAIResponsesOptions`."""
     approval: Policy | None
     limits: Limits
+    tool_errors: ToolErrors
+    """`report`, the default, sends the type of a tool's unexpected exception to the model. `raise` ends the run and
+    raises the exception itself."""
     context: Context | None
     """Settings that keep long conversations within the model's context window."""
 
@@ -107,11 +127,11 @@ class AgentSettings(CommonSettings, total=False):
     them."""
 
 
-class CallSettings(CommonSettings, total=False):
+class CallSettings(CommonSettings, Generic[DepsT], total=False):
     """Settings that one call can change, for that call only."""
 
     history: Iterable[ChatMessage]
-    deps: Any
+    deps: DepsT
     """Value for tools (`context.deps`), policies and the system prompt. Never stored, never sent."""
     stream: bool
 

@@ -126,9 +126,9 @@ def run() -> int:
     """Run the command line and return the exit code."""
     try:
         if os.environ.get("SIDESTREAM_LOG"):
-            from sidestream.cli.log_handler import log_to_stderr
+            from sidestream.logs import log_level
 
-            log_to_stderr()
+            log_level()  # Refuse an unknown level. The first logger starts printing.
         code = commands(standalone_mode=False, prog_name="sidestream")
         return code if isinstance(code, int) else exit_codes.OK
     except Exception as error:

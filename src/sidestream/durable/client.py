@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from datetime import datetime
+from math import isfinite
 from typing import Any
 
 from sidestream.agent.agent import Agent
@@ -12,7 +14,7 @@ from sidestream.durable.log.jobs import Job, queue_of
 from sidestream.durable.log.open_runs import job_of, last_start
 from sidestream.durable.log.run_control import RunControl
 from sidestream.errors import ConfigurationError
-from sidestream.run.prompts import Prompt, user_message
+from sidestream.run.prompts import Prompt, shown, user_message
 from sidestream.store.log.follow import follow
 from sidestream.store.protocol import Store
 from sidestream.store.records import Record
@@ -42,15 +44,16 @@ class RunClient:
         self._dispatcher = Dispatcher(self._store, lambda job: queue_of(job.agent, {name}), engine.enqueue)
         self._control = RunControl(self._store, engine)
 
-    async def start(self, conversation: str, prompt: Prompt, *, at: float | None = None) -> str:
+    async def start(self, conversation: str, prompt: Prompt, *, at: datetime | float | None = None) -> str:
         """Start a turn for a worker to execute, and return its run id once it is recorded and enqueued.
 
-        With `at`, in seconds since 1970, the turn does not run before that time. Raises ConfigurationError if the last
-        turn is in progress or waits for a decision.
+        With `at`, the turn does not run before that time. It is a datetime (without a time zone, in local time), or
+        seconds since 1970. Raises ConfigurationError if the last turn is in progress or waits for a decision.
         """
-        async with self._dispatcher.reserved(self._agent, conversation, Job(agent=self._name), at=at) as run:
+        at_s = _seconds(at)
+        async with self._dispatcher.reserved(self._agent, conversation, Job(agent=self._name), at=at_s) as run:
             await run.beginning.load()
-            run.beginning.start(prompt, at=at)
+            run.beginning.start(prompt, at=at_s)
             return (await self._dispatcher.dispatch(run)).id
 
     async def approvals(self, conversation: str) -> tuple[PendingApproval, ...]:
@@ -86,3 +89,13 @@ class RunClient:
     async def stop(self, conversation: str) -> bool:
         """Stop the run of a conversation, whichever worker executes it, and return whether one was in progress."""
         return await self._control.stop(conversation)
+
+
+def _seconds(at: object) -> float | None:
+    """Convert a time to seconds since 1970. Raises ConfigurationError for anything else, before a run is recorded."""
+    seconds = at.timestamp() if isinstance(at, datetime) else at
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not isfinite(seconds):
+        raise ConfigurationError(f"at must be a datetime or seconds since 1970, not {shown(at)}")
+    return float(seconds)

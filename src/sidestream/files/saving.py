@@ -1,4 +1,4 @@
-"""Saving files under safe names, without overwriting files in a folder."""
+"""Saving files under safe names, without overwriting others."""
 
 import os
 import re
@@ -50,19 +50,35 @@ def _truncated(text: str, max_bytes: int) -> str:
     return text.encode()[:max_bytes].decode("utf-8", "ignore")
 
 
-def save(data: bytes, path: str | Path, name: str | None, mime_type: str) -> Path:
+def save(data: bytes, path: str | Path, name: str | None, mime_type: str, *, overwrite: bool = False) -> Path:
     """Write the bytes to a file, or into a folder under a safe and unused name, and return the file's path.
 
-    The path is a folder if it exists as one or ends in a slash; it is created if missing. A file named by the path
-    itself is replaced.
+    The path is a folder if it exists as one or ends in a slash. Raises FileExistsError if it is an existing file,
+    unless `overwrite` is set.
     """
-    is_folder = str(path).endswith(("/", os.sep)) or os.path.isdir(path)
+    if str(path).endswith(("/", os.sep)) or os.path.isdir(path):
+        return save_to(data, path, name, mime_type, overwrite=overwrite)
     path = Path(path)
-    if not is_folder:
-        path.write_bytes(data)
-        return path
-    path.mkdir(parents=True, exist_ok=True)
-    return save_in(path, data, safe_name(name, mime_type))
+    try:
+        with path.open("wb" if overwrite else "xb") as opened:
+            opened.write(data)
+    except FileExistsError:
+        advice = "pass overwrite=True to replace it, or use save_to(folder)"
+        raise FileExistsError(f"{path} already exists: {advice}") from None
+    return path
+
+
+def save_to(data: bytes, folder: str | Path, name: str | None, mime_type: str, *, overwrite: bool = False) -> Path:
+    """Write the bytes into a folder, which is created if missing, and return the file's path.
+
+    Its name is safe, and numbered if it is used already, unless `overwrite` is set.
+    """
+    folder, name = Path(folder), safe_name(name, mime_type)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not overwrite:
+        return save_in(folder, data, name)
+    (folder / name).write_bytes(data)
+    return folder / name
 
 
 def save_in(folder: Path, data: bytes, name: str, taken: Collection[str] = ()) -> Path:

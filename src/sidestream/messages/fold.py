@@ -361,7 +361,7 @@ def _file_ids(state: FoldState) -> FileIds:
     known: dict[str, str] = {}
     for name, entry in state.entries.items():
         if isinstance(entry, DataPart):
-            known.setdefault(media_types.digest(entry.bytes), name.removeprefix(_FILE))
+            known.setdefault(media_types.digest(entry.data), name.removeprefix(_FILE))
     return known
 
 

@@ -6,10 +6,10 @@ provider that wrote them, and `_provenance` to the run (`messages/provenance.py`
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
@@ -17,6 +17,7 @@ from sidestream.jsontext import is_array, is_object
 from sidestream.text.reprs import ShortRepr
 
 if TYPE_CHECKING:
+    from os import PathLike
     from pathlib import Path
 
 PRIVATE_KEYS = "_*"
@@ -53,21 +54,61 @@ class DataPart(_MessagePart, frozen=True, tag="data"):
     name, type and size. Files that tools make are of this kind.
     """
 
-    bytes: bytes
+    data: bytes = field(name="bytes")
     mime_type: str
     name: str | None = None
     to: Destination = "model"
 
-    def save(self, path: "str | Path") -> "Path":
-        """Save the bytes to this path, or into this folder with a safe name, and return their path. See `File.save`."""
+    @classmethod
+    def from_path(
+        cls,
+        path: "str | PathLike[str]",
+        *,
+        mime_type: str | None = None,
+        name: str | None = None,
+        to: Destination = "model",
+    ) -> Self:
+        """Read a file, detecting its type from its content and name.
+
+        Raises ConfigurationError if it cannot be read.
+        """
+        from pathlib import Path
+
+        from sidestream.files import media_types
+
+        file = Path(path)
+        try:
+            data = file.read_bytes()
+        except IsADirectoryError:
+            raise ConfigurationError(f"{file} is a folder; pass its files one by one") from None
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+        return cls(data, mime_type or media_types.sniff(data, file.name), name or file.name, to)
+
+    def save(self, path: "str | Path", *, overwrite: bool = False) -> "Path":
+        """Save the bytes to this path, and return it. See `File.save`."""
         from sidestream.files.saving import save
 
-        return save(self.bytes, path, self.name, self.mime_type)
+        return save(self.data, path, self.name, self.mime_type, overwrite=overwrite)
+
+    def save_to(self, folder: "str | Path", *, overwrite: bool = False) -> "Path":
+        """Save the bytes into this folder under a safe name, and return their path. See `File.save_to`."""
+        from sidestream.files.saving import save_to
+
+        return save_to(self.data, folder, self.name, self.mime_type, overwrite=overwrite)
 
     def _repr_html_(self) -> str:
         from sidestream.text.html import file_html
 
-        return file_html(self.bytes, self.mime_type, self.name)
+        return file_html(self.data, self.mime_type, self.name)
+
+    @property
+    def bytes(self) -> Any:
+        """Former name of `data`."""
+        import warnings
+
+        warnings.warn("DataPart.bytes is deprecated: use DataPart.data", DeprecationWarning, stacklevel=2)
+        return self.data
 
 
 class LinkPart(_MessagePart, frozen=True, tag="link"):
@@ -222,7 +263,7 @@ BROWSER_STATE = "browser_state"
 def file_note(part: DataPart) -> str:
     """Return the text that names a file whose content is not sent to the model."""
     name = part.name or "without a name"
-    return f"[File {name} ({part.mime_type}, {len(part.bytes)} bytes): it is in the container, and not shown here]"
+    return f"[File {name} ({part.mime_type}, {len(part.data)} bytes): it is in the container, and not shown here]"
 
 
 def content_of_result(result: object) -> tuple[Content, ...]:

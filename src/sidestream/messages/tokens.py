@@ -63,7 +63,7 @@ def _part_tokens(part: MessagePart) -> int:
 def _data_tokens(part: DataPart) -> int:
     if part.mime_type.startswith("image/"):
         return PER_IMAGE
-    return len(part.bytes) // (BYTES_PER_TOKEN if part.mime_type.startswith("text/") else BYTES_PER_FILE_TOKEN) + 1
+    return len(part.data) // (BYTES_PER_TOKEN if part.mime_type.startswith("text/") else BYTES_PER_FILE_TOKEN) + 1
 
 
 def _json(value: object) -> str:

@@ -9,13 +9,14 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.jsontext import Json
 from sidestream.results.results import RESPONSE_KEYS, ChatResult
 from sidestream.stream.errors import part_of_error, redacted
-from sidestream.stream.parts import Error, StreamPart
+from sidestream.stream.parts import Error, StreamPart, ToolResult
 
 SSE_HEADERS: Final = {
     "Content-Type": "text/event-stream",
@@ -110,13 +111,14 @@ async def _read(source: AsyncIterable[Any], feed: _Feed) -> None:
                     await feed.add(chunk)
             else:
                 failure = item if isinstance(item, Error) and item.kind != "tool" else failure
-                await feed.add(item.to_json())
+                await feed.add(_public(item).to_json())
     except RunError as error:
         if failure is None:
             await feed.add(_error_json(part_of_error(error)), "error")
     except Exception:
         # Hide internal errors from the client, and raise them once it has the event.
-        await feed.add(_error_json(Error("provider", "the run failed", code="internal")), "error")
+        if failure is None:
+            await feed.add(_error_json(Error("provider", "the run failed", code="internal")), "error")
         raise
     finally:
         close = getattr(source, "aclose", None)
@@ -139,6 +141,11 @@ async def _stop(reading: asyncio.Task[None]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
+
+
+def _public(part: StreamPart) -> StreamPart:
+    """Return the part without a tool's exception message, which is not for clients."""
+    return part if not isinstance(part, ToolResult) or part.error_message is None else replace(part, error_message=None)
 
 
 def _error_json(error: Error) -> str:
@@ -178,7 +185,7 @@ def _chunk_json(chunk: ChatResult[Any]) -> str:
             text_id=None if chunk.correction is None else chunk.text_id,
             thinking=chunk.thinking,
             partial_output=to_builtins(chunk.partial_output, enc_hook=str),
-            parts=[jsontext.loads(part.to_json()) for part in chunk.parts],
+            parts=[jsontext.loads(_public(part).to_json()) for part in chunk.parts],
             approvals=approvals,
             metadata={key: chunk.metadata[key] for key in RESPONSE_KEYS if key in chunk.metadata},
             id=chunk.id,

@@ -115,9 +115,23 @@ def find_provider(name: str) -> Provider:
         return names[name]
     import difflib
 
-    near = difflib.get_close_matches(name, names, n=3)
+    near = [meant] if (meant := _model_meant(name, names)) else difflib.get_close_matches(name, names, n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known providers: {', '.join(sorted(names))}."
     raise UnknownProviderError(f"unknown provider {redact_url(name)!r}. {hint}")
+
+
+def _model_meant(text: str, names: dict[str, Provider]) -> str | None:
+    """Return the model string for a model without its provider, or with a slash. None if its provider is unknown."""
+    before, slash, after = text.partition("/")
+    if slash and after:
+        return f"{names[before.lower()].name}:{after}" if before.lower() in names else None
+    if "-" not in text:
+        return None
+    family = f"{text.lower().partition('-')[0]}-"
+    owners = [each for each in names.values() if each.default_models.get("chat", "").startswith(family)]
+    # Of a vendor's APIs, the one that hosts the most tools.
+    owner = max(owners, key=lambda each: len(each.server_side_tools), default=None)
+    return None if owner is None else f"{owner.name}:{text}"
 
 
 _OPENAI = {"openai": "openai.chat", "openai-responses": "openai.responses"}

@@ -51,7 +51,7 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     result = await agent.send("What is new in Python?")
     print(result.output)
     for file in result.files:
-        file.save("downloads")
+        file.save_to("downloads")
     for run in result.tool_runs:
         print(run.tool, run.status)
     ```

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, to_builtins
 
-from sidestream.errors import OutputInvalidError, RunError, SteerError, StoreError
+from sidestream.errors import OutputInvalidError, RunError, SteerError, StoreError, ToolRaisedError
 from sidestream.limits import MAX_PENDING_STEERS
 from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
@@ -200,7 +200,10 @@ class Driver:
         elif self._is_closed:
             raise StopAsyncIteration
         elif isinstance(self._turn.command, CallTools) and self._is_begun:
-            await self._command()
+            try:
+                await self._command()
+            except ToolRaisedError as error:
+                self.error = error
         else:
             with self._interruption:
                 await (self._command() if self._is_begun else self._begin())

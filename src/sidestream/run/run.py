@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from msgspec import UNSET
 
-from sidestream.errors import NoOutputError, RunError
+from sidestream.errors import NoOutputError, RunError, ToolRaisedError
 from sidestream.messages.steering import is_steer
 from sidestream.results.results import NO_OUTPUT, ChatResult, ChunkFold, Partial, ResultFold
 from sidestream.run.prompts import Prompt, user_message
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sidestream.turn.machine import Turn
 
 T = TypeVar("T")
+_CONTROL = StopIteration, StopAsyncIteration, GeneratorExit, asyncio.CancelledError
 
 
 class Chunking:
@@ -155,11 +156,21 @@ class Run(Generic[T]):
             await self.aclose()
             raise
         except StopAsyncIteration:
-            if self._raises and driver.error is not None:
-                self._raises = False
-                raise driver.error from None
-            raise
+            if not self._raises or driver.error is None:
+                raise
+        if not ready:
+            # Outside the handler, which would replace the context of a tool's own exception.
+            self._raises = False
+            raise self._failure()
         return ready.popleft()
+
+    def _failure(self) -> BaseException:
+        """Return the exception that a failed run raises, which is the tool's own if a tool ended the run."""
+        error = self._driver.error
+        assert error is not None
+        own = error.exception if isinstance(error, ToolRaisedError) else None
+        # These would end an iteration, or look like a cancelled task.
+        return error if own is None or isinstance(own, _CONTROL) else own
 
     def __await__(self) -> Generator[Any, None, ChatResult[T]]:
         return self.result().__await__()
@@ -202,7 +213,7 @@ class Run(Generic[T]):
                 for chunk in chunking.take(part, ready) if type(part) is ToolEvent else chunking.feed(part):
                     yield chunk
             if self.error is not None:
-                raise self.error
+                raise self._failure()
         finally:
             await self.aclose()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from sidestream.errors import ConfigurationError, RunError
+from sidestream.errors import ConfigurationError, RunError, ToolRaisedError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
@@ -170,6 +170,8 @@ StreamErrors = Literal["raise", "parts"]
 """How a failed run ends when its parts are iterated: `raise` raises after the last part, `parts` only yields an `error`
 part."""
 _STREAM_ERRORS = get_args(StreamErrors)
+ToolErrors = Literal["report", "raise"]
+"""How a run treats an unexpected exception of a tool: `report` sends its type to the model, `raise` ends the run."""
 
 
 class RunHooks(Struct, frozen=True):
@@ -233,6 +235,7 @@ class RunSettings(ModelSetup, kw_only=True):
     errors: StreamErrors = "raise"
     fallbacks: tuple[ModelSetup, ...] = ()
     """Models to call, in this order, if this one fails before any output."""
+    tool_errors: ToolErrors = "report"
     first_step: int | None = None
     """Last step before the run's first request, once that is made."""
 
@@ -290,6 +293,18 @@ class RunSettings(ModelSetup, kw_only=True):
                 run_id=turn.state.run_id,
             ),
         )
+
+    def failure_of(self, outcome: ToolOutcome) -> ToolRaisedError | None:
+        """Warn of a tool's bug, or return the error with which the run must end because of it."""
+        fault = outcome.fault
+        if fault is None:
+            return None
+        raised = fault.exception if self.tool_errors == "raise" else fault.warn()
+        if raised is None:
+            return None
+        error = ToolRaisedError(f"tool {fault.tool!r} raised {type(fault.exception).__name__}")
+        error.exception = raised
+        return error
 
     async def verdict_on(self, question: Question) -> Ruling:
         """Decide whether a call may run, by the policy of its tool, its remote server or the run.

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from sidestream.messages.message import Numbers
 from sidestream.results.passages import last_number, numbered
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
+from sidestream.stream.errors import part_of_error
 from sidestream.stream.parts import (
     STAGES,
     Custom,
@@ -103,6 +105,8 @@ class NestedCalls:
         await self._commit()
         self._report(self._staging.running(made, tool))
         outcome = await self._observed(made, tool)
+        if outcome.fault is not None:
+            outcome.fault.warn()
         self._seen(name)
         self._nested.sources += () if outcome.source is None else (outcome.source,)
         ended = self._staging.ended(made, outcome.result, is_error=outcome.is_error)
@@ -265,9 +269,14 @@ class ToolRound:
         self._wake = asyncio.Event()
         self._nested = Nested()
         self._is_left = False
+        self._ending: Callable[[], list[StreamPart]] | None = None
+        """Ends the run after a call that must end it, once the other calls have stopped."""
 
     async def advance(self, calls: tuple[ToolCall, ...]) -> None:
-        """Run or continue the calls, and return when parts are ready. Raises StopAsyncIteration once closed."""
+        """Run or continue the calls, and return when parts are ready.
+
+        Raises StopAsyncIteration once closed, or ToolRaisedError if a call has ended the run.
+        """
         wake, working = self._wake, self._working
         if working is None:
             wake.clear()
@@ -279,6 +288,8 @@ class ToolRound:
             raise StopAsyncIteration  # Another task has closed the run.
         if working.done():
             self._working = None
+            if self._ending is not None:
+                self._emit(self._ending())
             working.result()
 
     def wake(self) -> None:
@@ -356,8 +367,21 @@ class ToolRound:
             outcome, cites = self._numbered(tool, outcome)
             stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
             self._emit(self._turn.tool_reported(stages))
-            done = self._turn.tool_done(call.id, outcome.result, outcome.is_error, cites, source=outcome.source)
-            self._emit(done)
+            failure = settings.failure_of(outcome)
+            done = partial(
+                self._turn.tool_done,
+                call.id,
+                outcome.result,
+                outcome.is_error,
+                cites,
+                source=outcome.source,
+                error=outcome.error,
+                failure=None if failure is None else part_of_error(failure),
+            )
+            if failure is not None:
+                self._ending = self._ending or done
+                raise failure
+            self._emit(done())
 
     def _numbered(self, tool: Tool | None, outcome: ToolOutcome) -> tuple[ToolOutcome, Numbers | None]:
         """Assign numbers to the passages that the model may cite.

@@ -73,7 +73,7 @@ async def upload_files(uploads: Sequence[FileUpload], settings: RunSettings) -> 
 
 
 def _described(upload: FileUpload, limits: Limits) -> transfers.Upload:
-    part, size = upload.part, len(upload.part.bytes)
+    part, size = upload.part, len(upload.part.data)
     if size > limits.max_upload_bytes:
         raise LimitError(
             f"{_name(upload)} is {size} bytes, more than {limits.max_upload_bytes}; "
@@ -81,7 +81,7 @@ def _described(upload: FileUpload, limits: Limits) -> transfers.Upload:
             code="max_upload_bytes",
         )
     return transfers.Upload(
-        source=part.bytes,
+        source=part.data,
         name=_name(upload),
         mime_type=part.mime_type,
         size_bytes=size,

@@ -92,6 +92,8 @@ def create_app(
     (`embedded`, `temporal://…`), workers in other processes execute them: `sidestream worker`.
     """
     named = _named(agents)
+    for agent in named.values():
+        agent.check()
     settings = ServerSettings(
         agents=named,
         default=next(iter(named)) if named else agents if isinstance(agents, str) else DEFAULT_MODEL,

@@ -95,6 +95,7 @@ class Server:
             made = (
                 Agent(name, mcp=(*self.servers.toolsets, *self.servers.remote_servers)) if self.servers else Agent(name)
             )
+            made.check()
         except (ConfigurationError, SidestreamError) as error:
             raise _unknown(name, redact(str(error))) from None
         if len(self._made) >= MAX_MODELS:

@@ -14,6 +14,7 @@ from sidestream.errors import (
     RunError,
     StreamTimeoutError,
     StreamTruncatedError,
+    ToolRaisedError,
 )
 from sidestream.jsontext import Json, as_list, as_object
 from sidestream.stream.parts import Error
@@ -26,6 +27,7 @@ _BY_KIND: dict[str, type[RunError]] = {
     "context-overflow": ContextOverflowError,
     "protocol": ProtocolError,
     "limit": LimitError,
+    "tool-raised": ToolRaisedError,
 }
 
 OVERFLOW_ADVICE = (

@@ -257,6 +257,10 @@ class ToolResult(_Part, frozen=True, tag="tool-result"):
     is_error: bool
     provider_executed: bool
     preliminary: bool = False
+    error_type: str | None = None
+    """Type of the exception that a client tool raised, such as `KeyError`."""
+    error_message: str | None = None
+    """Its message, without secrets. The model sees only that of a `ToolError`."""
 
 
 class ToolApprovalRequest(_Part, frozen=True, tag="tool-approval-request"):
@@ -307,17 +311,30 @@ class File(_Part, frozen=True, tag="file"):
     tool: str | None = None
     call_id: str | None = None
 
-    def save(self, path: "str | Path") -> "Path":
-        """Save the file to this path, or into this folder with its own name, made safe, and return its path.
+    def save(self, path: "str | Path", *, overwrite: bool = False) -> "Path":
+        """Save the file to this path, and return it.
 
-        A path is a folder if it exists as one or ends in a slash. In a folder, existing files are never overwritten.
-        Raises ConfigurationError if the file has a URL only.
+        A string that ends in a slash, or an existing folder, means `save_to`. Raises FileExistsError if the file
+        exists, unless `overwrite` is set, and ConfigurationError if this file has a URL only.
         """
-        if self.data is None:
-            raise ConfigurationError(f"file {self.id} has no bytes to save, only a URL; download it from {self.url}")
         from sidestream.files.saving import save
 
-        return save(self.data, path, self.name or self.id, self.mime_type)
+        return save(self._bytes(), path, self.name or self.id, self.mime_type, overwrite=overwrite)
+
+    def save_to(self, folder: "str | Path", *, overwrite: bool = False) -> "Path":
+        """Save the file into this folder under its own name, made safe, and return its path.
+
+        The folder is created if missing. If the name is used already, the new file gets a number, or replaces the old
+        one with `overwrite`. Raises ConfigurationError if this file has a URL only.
+        """
+        from sidestream.files.saving import save_to
+
+        return save_to(self._bytes(), folder, self.name or self.id, self.mime_type, overwrite=overwrite)
+
+    def _bytes(self) -> bytes:
+        if self.data is None:
+            raise ConfigurationError(f"file {self.id} has no bytes to save, only a URL; download it from {self.url}")
+        return self.data
 
     def _repr_html_(self) -> str:
         from sidestream.text.html import file_html
@@ -510,11 +527,17 @@ class Preview(ShortRepr, Struct, frozen=True, kw_only=True):
     tool: str | None = None
     call_id: str | None = None
 
-    def save(self, path: "str | Path") -> "Path":
-        """Save the image to this path, or into this folder as `preview-INDEX`, and return its path."""
+    def save(self, path: "str | Path", *, overwrite: bool = False) -> "Path":
+        """Save the image to this path, and return it. See `File.save`."""
         from sidestream.files.saving import save
 
-        return save(self.data, path, f"preview-{self.index}", self.mime_type)
+        return save(self.data, path, f"preview-{self.index}", self.mime_type, overwrite=overwrite)
+
+    def save_to(self, folder: "str | Path", *, overwrite: bool = False) -> "Path":
+        """Save the image into this folder as `preview-INDEX`, and return its path. See `File.save_to`."""
+        from sidestream.files.saving import save_to
+
+        return save_to(self.data, folder, f"preview-{self.index}", self.mime_type, overwrite=overwrite)
 
     def _repr_html_(self) -> str:
         from sidestream.text.html import file_html

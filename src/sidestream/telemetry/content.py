@@ -79,7 +79,7 @@ def _part(part: MessagePart) -> JsonObject:
             return _file("uri", part.mime_type) | {"uri": part.url}
         case DataPart():
             # Keep files out of spans.
-            return _file("blob", part.mime_type) | {"size": len(part.bytes)}
+            return _file("blob", part.mime_type) | {"size": len(part.data)}
         case ApprovalPart():
             return {"type": "approval", "id": part.id, "approved": part.is_approved}
         case _:

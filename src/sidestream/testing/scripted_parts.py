@@ -138,7 +138,7 @@ def _parts_of(item: ReplyItem, identity: str) -> Iterable[StreamPart | Exception
         case message.ToolCallPart():
             return _call(item, item.id or f"call_{identity}")
         case message.DataPart():
-            return [File(f"file_{identity}", item.mime_type, item.name, item.bytes)]
+            return [File(f"file_{identity}", item.mime_type, item.name, item.data)]
         case message.LinkPart():
             return [File(f"file_{identity}", item.mime_type or "application/octet-stream", item.name, url=item.url)]
         case message.ToolResultPart() | message.ApprovalPart():

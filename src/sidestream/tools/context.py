@@ -120,3 +120,12 @@ class ToolContext(Struct, Generic[DepsT], frozen=True):
     """Untrusted sources that the conversation had read when the model made the call."""
     tools: "CallsTools" = _NO_TOOLS
     """The run's other tools, for tools that run programs."""
+
+
+_DepsT_contra = TypeVar("_DepsT_contra")
+
+
+class TakesContext(Protocol[_DepsT_contra]):
+    """A function with a keyword `context`. Of other parameters, type checkers find the context by its position."""
+
+    def __call__(self, *args: Any, context: ToolContext[_DepsT_contra], **kwargs: Any) -> Any: ...

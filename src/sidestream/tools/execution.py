@@ -22,7 +22,7 @@ from sidestream.logs import get_logger
 from sidestream.stream.parts import File, Json, ToolResult, part_from_json
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
 from sidestream.tools.context import Emitted, ToolContext
-from sidestream.tools.outcome import ToolError, ToolOutcome
+from sidestream.tools.outcome import Fault, ToolError, ToolOutcome
 from sidestream.tools.results import NotJsonError, clean, cut, json_value
 from sidestream.tools.signature import routine_of
 
@@ -244,13 +244,16 @@ class ToolExecution(Struct, frozen=True):
 
     def _failure(self, error: BaseException) -> ToolOutcome:
         kind = _ERROR_NAMES.get(type(error), type(error).__name__)
+        fault: Fault | None = None
+        if not isinstance(error, ToolError | InvalidArgumentsError | asyncio.CancelledError):
+            fault = Fault.of(self.name, error, routine_of(self.function))
+            # Logged as text, since `exc_info` would carry the locals of the tool's frames into every formatter.
+            _log.error("tool %s raised %s", self.name, kind, exc_info=error)
         if isinstance(error, ToolError | InvalidArgumentsError | NotJsonError):
             with suppress(Exception):  # a subclass whose message cannot be formatted
-                return ToolOutcome.failure(kind, cut(clean(str(error)), self.max_bytes - len(kind) - 32), error)
-        if not isinstance(error, asyncio.CancelledError):
-            # Logged as text, since `exc_info` would carry the locals of the tool's frames into every formatter.
-            _log.warning("tool %s raised %s", self.name, kind, exc_info=error)
-        return ToolOutcome.failure(kind, exception=error)
+                message = cut(clean(str(error)), self.max_bytes - len(kind) - 32)
+                return ToolOutcome.failure(kind, message, error, fault=fault)
+        return ToolOutcome.failure(kind, exception=error, fault=fault)
 
 
 class _Relay(Generic[T]):

@@ -7,7 +7,7 @@ result that the model can act on. pydantic and griffe are loaded when the first 
 import copy
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, Self, overload
+from typing import Any, Concatenate, Generic, NoReturn, Protocol, Self, cast, overload
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -17,7 +17,7 @@ from sidestream.jsontext import JsonObject, is_object
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.tools.approvals import Policy, check_policy
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError, fits_strict, make_strict
-from sidestream.tools.context import ToolContext
+from sidestream.tools.context import DepsT, TakesContext, ToolContext
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import InterruptionPolicy, check_interruption
 from sidestream.tools.outcome import ToolError, ToolOutcome
@@ -30,12 +30,15 @@ __all__ = ["InvalidArgumentsError", "Tool", "ToolContext", "ToolError", "ToolOut
 _NAME = r"[a-zA-Z0-9_-]{1,64}"
 
 
-class Tool(Struct, frozen=True, eq=False, kw_only=True):
+class Tool(Struct, Generic[DepsT], frozen=True, eq=False, kw_only=True):
     """A function that a model can call, with its schema. Calling the tool calls the function.
 
     A synchronous function runs in a separate thread, an async one in the event loop. A generator reports progress: each
     value it yields becomes progress when the next one is yielded, and the last one is the result. If a synchronous
     generator returns a value, that is the result, and everything it yields is progress.
+
+    `Tool[Bank]` is a tool whose `ToolContext[Bank]` has `deps` of this type. Type checkers refuse it in an agent with
+    other dependencies.
     """
 
     name: str
@@ -160,8 +163,36 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
         return await execution.run(arguments, context)
 
 
+class MakesTool(Protocol):
+    """Creates a tool from a function. The types are those of `tool`."""
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[ToolContext[DepsT], ...], Any], /) -> Tool[DepsT]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Any, ToolContext[DepsT], ...], Any], /) -> Tool[DepsT]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Any, Any, ToolContext[DepsT], ...], Any], /) -> Tool[DepsT]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Any, Any, Any, ToolContext[DepsT], ...], Any], /) -> Tool[DepsT]: ...
+    @overload
+    def __call__(self, fn: TakesContext[DepsT], /) -> Tool[DepsT]: ...
+    @overload
+    def __call__(self, fn: Callable[..., Any], /) -> Tool: ...  # pyright: ignore[reportOverlappingOverload]
+
+
+# The context may be any of the first four parameters, or the keyword `context`. Pyright takes `...` for all of them.
 @overload
-def tool(fn: Callable[..., Any], /) -> Tool: ...
+def tool(fn: Callable[Concatenate[ToolContext[DepsT], ...], Any], /) -> Tool[DepsT]: ...
+@overload
+def tool(fn: Callable[Concatenate[Any, ToolContext[DepsT], ...], Any], /) -> Tool[DepsT]: ...
+@overload
+def tool(fn: Callable[Concatenate[Any, Any, ToolContext[DepsT], ...], Any], /) -> Tool[DepsT]: ...
+@overload
+def tool(fn: Callable[Concatenate[Any, Any, Any, ToolContext[DepsT], ...], Any], /) -> Tool[DepsT]: ...
+@overload
+def tool(fn: TakesContext[DepsT], /) -> Tool[DepsT]: ...
+@overload
+def tool(fn: Callable[..., Any], /) -> Tool: ...  # pyright: ignore[reportOverlappingOverload]
 @overload
 def tool(
     *,
@@ -175,7 +206,7 @@ def tool(
     reads_outside: bool = False,
     defer_loading: bool = False,
     on_interruption: InterruptionPolicy = "ask",
-) -> Callable[[Callable[..., Any]], Tool]: ...
+) -> MakesTool: ...
 def tool(
     fn: Callable[..., Any] | None = None,
     /,
@@ -190,7 +221,7 @@ def tool(
     reads_outside: bool = False,
     defer_loading: bool = False,
     on_interruption: InterruptionPolicy = "ask",
-) -> Tool | Callable[[Callable[..., Any]], Tool]:
+) -> Any:
     """Create a tool from the decorated function, as `@tool` or with settings.
 
     ```python
@@ -239,7 +270,7 @@ def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     """
     tools: dict[str, Tool] = {}
     for item in items:
-        made = item if isinstance(item, Tool) else Tool.from_function(item)
+        made = cast(Tool, item) if isinstance(item, Tool) else Tool.from_function(item)
         if made.name in tools:
             raise ConfigurationError(f"duplicate tool name {made.name!r}: rename one with name=...")
         tools[made.name] = made

@@ -297,16 +297,37 @@ class Turn:
         return self._emit(parts)
 
     def tool_done(
-        self, call_id: str, result: Json, is_error: bool, cites: Numbers | None = None, source: str | None = None
+        self,
+        call_id: str,
+        result: Json,
+        is_error: bool,
+        cites: Numbers | None = None,
+        source: str | None = None,
+        *,
+        error: tuple[str, str] | None = None,
+        failure: Error | None = None,
     ) -> list[StreamPart]:
-        """Emit the result of a client tool, with the passages it cites and its untrusted source.
+        """Emit the result of a client tool, with the passages it cites, its untrusted source and what it raised.
 
-        The message keeps the order of the calls.
+        The message keeps the order of the calls. With `failure`, the run ends with this error.
         """
         call = self._call(call_id)
-        facts, approved = self._facts.get(rounds.function_of(call)), self.state.approved
-        part = rounds.tool_result(call, result, is_error, facts=facts, source=source, approved=approved, cites=cites)
-        return self._emit([part]) + self._end_of_round()
+        part = rounds.tool_result(
+            call,
+            result,
+            is_error,
+            facts=self._facts.get(rounds.function_of(call)),
+            source=source,
+            approved=self.state.approved,
+            cites=cites,
+            error=error,
+        )
+        out = self._emit([part])
+        if failure is None:
+            return out + self._end_of_round()
+        if not self.state.calls:
+            self.outbox.round = self._ledger.end_round() or None
+        return out + self.failed(failure)
 
     def tool_saved(self, call_id: str, suspended: Suspended) -> None:
         """Record that a client tool's work runs in another process, where it continues if the run is abandoned."""

@@ -252,12 +252,14 @@ def tool_result(
     source: str | None = None,
     approved: Collection[str] = (),
     cites: Numbers | None = None,
+    error: tuple[str, str] | None = None,
 ) -> ToolResult:
     """Build the part with a client tool's result.
 
     `facts` means that the tool has run, so what it read from outside is noted. `source` is an untrusted source that the
     tool itself names. `approved` are the calls that a user approved; the result of such a call acknowledges its safety
-    checks. `cites` are the numbers that the run gave to passages in it.
+    checks. `cites` are the numbers that the run gave to passages in it. `error` is the type and message of what the
+    tool raised.
     """
     label = facts.server_label if facts is not None else server_label(call)
     marks: dict[str, Json] = {"server_label": label} if label is not None else {}
@@ -273,7 +275,18 @@ def tool_result(
     if cites is not None:
         marks[PASSAGES] = list(cites)
     metadata = {"sidestream": marks} if marks else None
-    return ToolResult(call.id, call.name, call.tool, result, is_error, False, provider_metadata=metadata)
+    kind, message = error or (None, None)
+    return ToolResult(
+        call.id,
+        call.name,
+        call.tool,
+        result,
+        is_error,
+        False,
+        error_type=kind,
+        error_message=message,
+        provider_metadata=metadata,
+    )
 
 
 def server_label(call: ToolCall) -> str | None:

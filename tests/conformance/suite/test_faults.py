@@ -72,8 +72,9 @@ async def test_refused_key_error_names_variable_without_retry(wired: Subject, st
 def test_missing_key_error_names_variable_and_url(wired: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in wired.provider.key_variables:
         monkeypatch.delenv(variable, raising=False)
+    agent = Agent(wired.model)
     with pytest.raises(MissingKeyError) as missing:
-        Agent(wired.model)
+        agent.check()
     assert is_one_line(missing.value)
     assert all(variable in str(missing.value) for variable in wired.provider.key_variables)
     assert "https://" in str(missing.value)

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from requirements import requirement
-from sidestream import Agent, Chat, Tool, ToolContext
+from sidestream import Agent, Chat, Error, Finish, Tool, ToolContext, ToolRaisedError
 from sidestream.durable.beginning import begin_again
 from sidestream.durable.client import RunClient
 from sidestream.durable.engines.embedded import EmbeddedEngine
@@ -28,10 +28,12 @@ from sidestream.durable.worker.worker import until_lost
 from sidestream.errors import StoreError
 from sidestream.jsontext import as_object, objects
 from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.fold import stream_of
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.store.wrapped import shared
+from sidestream.stream.errors import error_from_part
 from sidestream.telemetry import Telemetry
 from sidestream.testing import FakeProvider, Received, Reply, ResponsesScript
 from support.engines import Fleet
@@ -162,6 +164,24 @@ async def test_worker_can_cancel_run_with_expired_approval(fleet: Fleet):
         await RunClient(agent, "main", store=fleet.store, engine=fleet.another()).start("talk", "Look.")
         async with serving(fleet, agent, approval_s=0.05, on_expiry=expires):
             assert "finish" in await last_kinds(fleet, "cancelled")
+
+
+async def test_worker_records_typed_error_when_tool_raises(fleet: Fleet):
+    def look() -> str:
+        """Looks."""
+        raise KeyError("seat")
+
+    async with FakeProvider([ResponsesScript().function_call("look", {}, "c1").reply()]) as fake:
+        agent = agent_of(fake, tools=[look], tool_errors="raise")
+        client = RunClient(agent, "main", store=fleet.store, engine=fleet.another())
+        await client.start("talk", "Look.")
+        async with serving(fleet, agent):
+            records = [record async for record in client.follow("talk")]
+    *_, error, finish = stream_of(records)
+    assert isinstance(error, Error)
+    assert isinstance(error_from_part(error), ToolRaisedError)
+    assert isinstance(finish, Finish)
+    assert finish.reason == "error"
 
 
 def model(request: Received) -> Reply:

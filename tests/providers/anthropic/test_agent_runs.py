@@ -113,7 +113,7 @@ async def test_sandbox_files_are_downloaded_with_key():
     assert {request.path for request in downloads} == {"/v1/files/file_1/content", "/v1/files/file_2/content"}
     assert {request.headers["authorization"] for request in downloads} == {"Bearer sk-ant-1"}
     files = [part for m in result.messages for part in m.parts if isinstance(part, DataPart)]
-    assert [part.bytes for part in files] == [PNG, b"a,b\n1,2\n"]
+    assert [part.data for part in files] == [PNG, b"a,b\n1,2\n"]
 
 
 @requirement("R55", "F24")

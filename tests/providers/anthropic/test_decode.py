@@ -271,7 +271,7 @@ def test_image_in_code_result_becomes_file_once():
     file = one(parts, File)
     assert (file.data, file.mime_type, file.tool, file.call_id) == (PNG, "image/png", "code_interpreter", "srvtoolu_1")
     (stored,) = messages(parts)
-    assert [part.bytes for part in stored.parts if isinstance(part, DataPart)] == [PNG]
+    assert [part.data for part in stored.parts if isinstance(part, DataPart)] == [PNG]
 
 
 @requirement("R53")

@@ -94,7 +94,7 @@ def test_images_pdfs_text_and_links_are_encoded():
             "source": {
                 "type": "base64",
                 "media_type": "application/pdf",
-                "data": base64.b64encode(pdf.bytes).decode(),
+                "data": base64.b64encode(pdf.data).decode(),
             },
         },
         {

@@ -62,7 +62,7 @@ async def test_streamed_and_non_streaming_results_are_equal(stream: bool):
         {"executableCode"},
         {"codeExecutionResult"},
     ]
-    assert [part.bytes for part in result.messages[-1].parts if isinstance(part, DataPart)] == [PNG]
+    assert [part.data for part in result.messages[-1].parts if isinstance(part, DataPart)] == [PNG]
     (request,) = fake.requests
     verb = "streamGenerateContent" if stream else "generateContent"
     assert request.path == f"/v1/models/gemini-3-flash-preview:{verb}"

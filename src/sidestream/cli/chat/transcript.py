@@ -179,7 +179,7 @@ def message_lines(message: ChatMessage) -> list[str]:
                 lines += strip_controls(part.text).split("\n")
             case DataPart():
                 name = one_line(part.name or "file", 120)
-                lines.append(f"[{name}: {one_line(part.mime_type, 60)}, {formatting.file_size(len(part.bytes))}]")
+                lines.append(f"[{name}: {one_line(part.mime_type, 60)}, {formatting.file_size(len(part.data))}]")
             case LinkPart():
                 lines.append(f"[{one_line(part.url, 400)}]")
             case _:

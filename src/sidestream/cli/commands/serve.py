@@ -196,7 +196,7 @@ def serve(
         models = (default_model(),)
     for model in models:
         check_model(model)
-        Agent(model)  # Report an unknown model or a missing key now, not at the first message.
+        Agent(model).check()  # Report an unknown model or a missing key now, not at the first message.
     chosen = next(iter(named)) if named else models[0]
     allows_models = not named or bool(models)
     listening = bound_socket(host, port)

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import click
 from msgspec import Struct
@@ -159,6 +159,7 @@ class AgentFactory:
         if self._given is not None:
             if model is not None:
                 raise ConfigurationError("the agent has its own model: leave out --agent to choose one")
+            self._given.check()
             self._agents.append(self._given)
             return self._given
         model = model_of(model or config.model)  # The model of a template or of /model may be an alias.
@@ -183,6 +184,7 @@ class AgentFactory:
             limits=_limits(config, options),
             **{"thinking": config.thinking, **options.settings},
         )
+        agent.check()
         self._agents.append(agent)
         return agent
 
@@ -226,7 +228,8 @@ def _own(function: Tool | Callable[..., Any], approve: Verdict | None) -> Tool:
     policy = approve or "run"
     if not isinstance(function, Tool):
         return Tool.from_function(function, approval=policy)
-    return function if function.approval is not None else replace(function, approval=policy)
+    tool = cast(Tool, function)
+    return tool if tool.approval is not None else replace(tool, approval=policy)
 
 
 def _imported_agent(config: AgentConfig) -> Agent[Any]:

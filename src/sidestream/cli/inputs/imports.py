@@ -60,7 +60,7 @@ def import_functions(source: str) -> list[Tool | Callable[..., Any]]:
     is_code = _CODE.search(source) is not None
     path = "--functions" if is_code else source
     module = _run_code(source) if is_code else _load(source)
-    found = [
+    found: list[Tool | Callable[..., Any]] = [
         value
         for name, value in vars(module).items()
         if not name.startswith("_")

@@ -69,6 +69,8 @@ class Agents:
     """The agents of a worker by name, and agents created from model strings."""
 
     def __init__(self, named: Mapping[str, Agent[Any]], *, allows_models: bool) -> None:
+        for agent in named.values():
+            agent.check()
         self._named = dict(named)
         self._allows_models = allows_models
         self._made: dict[str, Agent[Any]] = {}
@@ -84,7 +86,9 @@ class Agents:
             return found
         if not self._allows_models:
             raise ConfigurationError(f"this worker has no agent {name!r}; it has {', '.join(sorted(self._named))}")
-        made = self._made[name] = Agent(name)
+        made = Agent(name)
+        made.check()
+        self._made[name] = made
         return made
 
     def queue_of(self, job: Job) -> str | None:

@@ -204,7 +204,7 @@ def _given(files: Sequence[str | DataPart]) -> list[CodeFile]:
         parts = load_files(files)
     except ConfigurationError as error:
         raise ToolError(str(error)) from error
-    return [CodeFile(safe_name(part.name or "file", part.mime_type), part.bytes) for part in parts]
+    return [CodeFile(safe_name(part.name or "file", part.mime_type), part.data) for part in parts]
 
 
 def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFile]:
@@ -217,7 +217,7 @@ def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFi
         for part in message.parts:
             for file in (part,) if isinstance(part, DataPart) else container_files_in(part):
                 name = safe_name(file.name or f"file_{len(found) + 1}", file.mime_type)
-                found[name] = CodeFile(name, file.bytes)
+                found[name] = CodeFile(name, file.data)
     missing = [name for name in wanted if name not in found]
     if missing:
         raise ToolError(

@@ -71,7 +71,7 @@ def user_parts(content: Iterable[Content], url_of: UrlOf | None) -> list[JsonObj
             case TextPart():
                 parts.append({"type": "text", "text": part.text})
             case DataPart():
-                url = file_url(part.bytes, None, part.mime_type, part.name, url_of)
+                url = file_url(part.data, None, part.mime_type, part.name, url_of)
                 parts.append(filled(type="file", mediaType=part.mime_type, url=url, filename=part.name))
             case LinkPart():
                 kind = part.mime_type or "application/octet-stream"

@@ -57,12 +57,12 @@ def link_text(part: LinkPart) -> str:
 
 def as_base64(part: DataPart) -> str:
     """Encode the bytes of a file as base64."""
-    return media_types.to_base64(part.bytes)
+    return media_types.to_base64(part.data)
 
 
 def data_url(part: DataPart) -> str:
     """Encode a file as a `data:` URL."""
-    return media_types.data_url(part.bytes, part.mime_type)
+    return media_types.data_url(part.data, part.mime_type)
 
 
 def is_image(mime_type: str) -> bool:
@@ -76,6 +76,6 @@ def text_of(part: DataPart, mime_type: str) -> str | None:
     if not mime_type.startswith("text/") and mime_type not in _TEXTUAL and not mime_type.endswith(("+json", "+xml")):
         return None
     try:
-        return part.bytes.decode()
+        return part.data.decode()
     except UnicodeDecodeError:
         return None

@@ -94,7 +94,7 @@ class ContainerFiles:
     def _wanted(self, given: Iterable[DataPart]) -> list[FileUpload]:
         """Return the files by name, a later one in place of an earlier one."""
         files = [*((part, True) for part in given), *self._of_conversation()]
-        uploads = [FileUpload(part, media_types.digest(part.bytes), is_required=needed) for part, needed in files]
+        uploads = [FileUpload(part, media_types.digest(part.data), is_required=needed) for part, needed in files]
         return list({upload.part.name or upload.digest: upload for upload in uploads}.values())
 
     def _of_conversation(self) -> list[tuple[DataPart, bool]]:
@@ -104,7 +104,7 @@ class ContainerFiles:
             files = [file for part in message.parts for file in container_files_in(part)]
             if message.role == "model" and sessions and not self._is_new:
                 # The provider's own container has what ran in it, until it is lost.
-                files = [file for file in files if media_types.digest(file.bytes) in self._ids]
+                files = [file for file in files if media_types.digest(file.data) in self._ids]
             found += [(file, message.role != "model") for file in files]
         return found
 

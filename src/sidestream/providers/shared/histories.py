@@ -214,7 +214,7 @@ class UnsentParts:
             self._digests = {}
             for place, part in enumerate(self._parts):
                 if isinstance(part, DataPart):
-                    self._digests.setdefault(media_types.digest(part.bytes), deque()).append(place)
+                    self._digests.setdefault(media_types.digest(part.data), deque()).append(place)
         return self._digests.get(digest) if isinstance(digest, str) else None
 
     def _taken_from(self, groups: list[deque[int] | None]) -> Any:

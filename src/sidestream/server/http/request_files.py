@@ -39,8 +39,8 @@ def document_in(data: str, param: str, *, name: str | None = None) -> DataPart |
     if data.startswith("data:"):
         return file_at(data, param, mime_type="application/pdf", name=name)
     found = file_in(data, param, mime_type="application/pdf", name=name)
-    kind = sniff(found.bytes, name)
-    return found if kind == UNKNOWN else DataPart(found.bytes, kind, name)
+    kind = sniff(found.data, name)
+    return found if kind == UNKNOWN else DataPart(found.data, kind, name)
 
 
 def document_at(url: str, param: str, *, name: str | None = None) -> DataPart | LinkPart:

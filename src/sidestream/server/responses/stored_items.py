@@ -149,7 +149,7 @@ def _call(part: ToolCallPart, *names: object) -> JsonObject:
 
 
 def _file(part: DataPart | LinkPart) -> JsonObject:
-    url = part.url if isinstance(part, LinkPart) else media_types.data_url(part.bytes, part.mime_type)
+    url = part.url if isinstance(part, LinkPart) else media_types.data_url(part.data, part.mime_type)
     if (part.mime_type or "").startswith("image/"):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
     field = "file_url" if isinstance(part, LinkPart) else "file_data"

@@ -192,7 +192,7 @@ def test_last_preview_replaces_missing_image():
     final = of(found, ToolResult)[-1]
     assert (final.is_error, final.result["from_preview"]) == (False, True)
     (stored,) = messages(decode(stream(image(0, picture(1), result=None))))
-    assert [part.bytes for part in stored.parts if isinstance(part, DataPart)] == [pixel_png(red=1)]
+    assert [part.data for part in stored.parts if isinstance(part, DataPart)] == [pixel_png(red=1)]
 
 
 @requirement("R35")

@@ -137,7 +137,7 @@ class BlockParts(UnsentParts):
         part = self.peek(source["file"], DataPart)
         if part is None:
             return None
-        data = part.bytes.decode("utf-8", "replace") if source.get("type") == "text" else as_base64(part)
+        data = part.data.decode("utf-8", "replace") if source.get("type") == "text" else as_base64(part)
         filled = {**{key: value for key, value in source.items() if key != "file"}, "data": data}
         return {**block, "content": {**content, "content": {**document, "source": filled}}}
 

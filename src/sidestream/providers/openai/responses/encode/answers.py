@@ -164,7 +164,7 @@ def output_text(result: Given) -> str:
 def _named(part: message.DataPart | message.LinkPart) -> str:
     if isinstance(part, message.LinkPart):
         return link_text(part)
-    return text_of(part, part.mime_type) or f"[{part.name or 'a file'}, {part.mime_type}, {len(part.bytes)} bytes]"
+    return text_of(part, part.mime_type) or f"[{part.name or 'a file'}, {part.mime_type}, {len(part.data)} bytes]"
 
 
 def _failed(result: Given) -> bool:

@@ -1,0 +1,37 @@
+"""Type checkers accept typical programs of users, and report typical mistakes."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from support.places import ROOT
+
+HERE = Path(__file__).parent
+FILES = [str(HERE / name) for name in ("programs.py", "mistakes.py")]
+BIN = Path(sys.executable).parent
+
+
+def expected() -> set[tuple[str, int]]:
+    lines = (HERE / "mistakes.py").read_text("utf-8").splitlines()
+    return {("mistakes.py", number) for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+
+
+def output_of(*command: str) -> str:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=110, check=False)
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+def test_pyright_reports_exactly_mistakes():
+    found = json.loads(output_of(str(BIN / "pyright"), "--outputjson", *FILES))["generalDiagnostics"]
+    errors = [entry for entry in found if entry["severity"] == "error"]
+    lines = {(Path(entry["file"]).name, entry["range"]["start"]["line"] + 1) for entry in errors}
+    assert lines == expected(), [entry["message"] for entry in errors]
+
+
+def test_mypy_reports_exactly_mistakes():
+    text = output_of(str(BIN / "mypy"), "--strict", "--no-error-summary", "--hide-error-context", *FILES)
+    found = re.findall(r"^(\S+?):(\d+): error: ", text, re.MULTILINE)
+    assert {(Path(file).name, int(line)) for file, line in found} == expected(), text
