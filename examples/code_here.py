@@ -7,7 +7,8 @@ python examples/code_here.py -m replay:src/sidestream/cli/commands/demo/here/cod
 import argparse
 import asyncio
 
-from sidestream import Agent, CodeInterpreter, TextStart
+from sidestream import Agent, CodeInterpreter
+from sidestream.parts import TextStart
 
 
 async def main() -> None:

@@ -7,7 +7,8 @@ python examples/code_plot.py -m replay:src/sidestream/cli/commands/demo/code_run
 import argparse
 import asyncio
 
-from sidestream import Agent, CodeInterpreter, TextStart
+from sidestream import Agent, CodeInterpreter
+from sidestream.parts import TextStart
 
 PROMPT = "Plot how long the day is over a year in Quito, Berlin and Tromsø. Save it as a PNG."
 

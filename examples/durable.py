@@ -14,8 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sidestream import Agent, OpenAIResponsesOptions, StepStart, StreamPart, TextDelta, open_store
+from sidestream import Agent, OpenAIResponsesOptions, StreamPart, open_store
 from sidestream.durable import RunClient, open_engine
+from sidestream.parts import StepStart, TextDelta
 from sidestream.store import Record
 from sidestream.testing import FakeProvider, Received, Reply, ResponsesScript, sse
 

@@ -9,7 +9,8 @@ import asyncio
 import mimetypes
 from pathlib import Path
 
-from sidestream import Agent, DataPart, LinkPart, MessagePart, StoredFile
+from sidestream import Agent, DataPart, LinkPart, MessagePart
+from sidestream.providers import StoredFile
 
 PROMPT = "Describe each of these in one sentence."
 LINK = "https://upload.wikimedia.org/wikipedia/commons/4/47/PNG_transparency_demonstration_1.png"

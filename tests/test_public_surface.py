@@ -149,5 +149,5 @@ def test_own_provider_is_found_without_reading_entry_points():
 
 @pytest.mark.parametrize("name", ["registry", "openai_responses", "google.interactions", ""])
 def test_other_module_beside_providers_is_not_provider(name: str):
-    with pytest.raises(sidestream.UnknownProviderError):
-        sidestream.find_provider(name)
+    with pytest.raises(sidestream.errors.UnknownProviderError):
+        sidestream.providers.find_provider(name)

@@ -36,7 +36,7 @@ assert not heavy, heavy
 for name in sidestream.__all__:
     try:
         getattr(sidestream, name)
-    except sidestream.MissingExtraError as error:
+    except sidestream.errors.MissingExtraError as error:
         assert error.extra, name
 print(sidestream.__version__)
 """

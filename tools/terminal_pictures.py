@@ -18,10 +18,10 @@ from rich.text import Text
 from sidestream.cli.commands import demo
 from sidestream.cli.display.live_screen import LiveScreen
 from sidestream.cli.display.progress import Detail, ProgressView
+from sidestream.parts import StreamPart, ToolInputDelta
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
-from sidestream.stream.parts import StreamPart, ToolInputDelta
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 DEMO = Path(demo.__file__).parent

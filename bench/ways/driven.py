@@ -21,10 +21,10 @@ from sidestream import Agent, open_store
 from sidestream.durable import Claim, Engine, Outcome, RunClient, open_engine
 from sidestream.durable.worker.process_tuning import keep_what_is_loaded
 from sidestream.durable.worker.worker import Worker
+from sidestream.parts import TextDelta
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Record, Segment
 from sidestream.store.wrapped import shared
-from sidestream.stream.parts import TextDelta
 
 LAG_S = 60.0
 """All runs must have ended by then. They take three seconds where nothing is in their way."""

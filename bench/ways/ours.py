@@ -6,7 +6,8 @@ from functools import cache
 from typing import Any
 
 from bench.ways.weather import calls, get_weather
-from sidestream import Agent, TextDelta
+from sidestream import Agent
+from sidestream.parts import TextDelta
 
 Take = Callable[[str], object]
 

@@ -17,13 +17,13 @@ from sidestream.cli.commands.demo import SCENES, pause_s
 from sidestream.cli.interrupts import exit_now
 from sidestream.errors import RateLimitedError
 from sidestream.messages.message import ThinkingPart
+from sidestream.parts import StepFinish, StepStart, StreamPart, StreamStart, ToolCall, ToolEvent, ToolResult
 from sidestream.providers.protocol import ModelRequest
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
 from sidestream.server import create_app
 from sidestream.server.uvicorn_runner import bound_socket, serve
-from sidestream.stream.parts import StepFinish, StepStart, StreamPart, StreamStart, ToolCall, ToolEvent, ToolResult
 from sidestream.testing import ScriptedModel, tool_call
 
 WRAPPING = (StreamStart, StepStart, StepFinish)

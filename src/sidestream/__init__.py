@@ -9,7 +9,8 @@ Names are imported when they are first used: `import sidestream` loads msgspec a
 """
 
 from sidestream.lazy import lazy_names
-from sidestream.version import __version__ as __version__
+
+__version__ = "0.2.0"
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -18,84 +19,44 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "agent.chat": "Chat",
         "agent.embeddings": "cosine_similarity",
         "agent.services": "open_index",
-        "agent.media": "MediaResult",
         "errors": (
-            "AuthenticationError BlobError ConfigurationError ConflictError ConnectError ContextOverflowError "
-            "DocumentError FetchError GrammarError LimitError MissingExtraError MissingKeyError NewerSchemaError "
-            "NoOutputError NotHostedError OutputInvalidError ProtocolError ProviderError RateLimitedError RunError "
-            "SearchError SidestreamError SignInError SteerError StoreError StreamTimeoutError StreamTruncatedError "
-            "ToolRaisedError ToolServerError UnknownProviderError UnsupportedError"
+            "AuthenticationError ConfigurationError ConnectError ContextOverflowError LimitError MissingKeyError "
+            "NotHostedError ProviderError RateLimitedError RunError SidestreamError UnsupportedError"
         ),
         "limits": "Limits",
         "mcp": "MCPConfig MCPServer load_mcp_config",
         "messages.message": (
-            "ApprovalPart ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolPart "
-            "ToolResultPart messages_from_json messages_to_json strip_metadata"
+            "ApprovalPart ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolResultPart"
         ),
-        "messages.repair": "Problem repair_history validate_history",
         "output": "OutputError OutputType output_type",
+        "parts": "File Preview Source StreamPart ToolResult Usage",
         "prices.price": "Price",
-        "prices.pricing": "PriceTable price_table",
-        "providers.capabilities": "Capabilities",
-        "providers.embedding": "EmbeddingsResult",
-        "providers.anthropic.options": (
-            "AnthropicFunctionOptions AnthropicOptions AnthropicServerSideTool AnthropicThinking ClearThinking "
-            "ClearToolUses Compact Compaction Skill TaskBudget Advisor AnthropicTool Browser TextEditor"
-        ),
-        "providers.google": (
-            "GoogleAllowedDomain GoogleBearerCredential GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment "
-            "GoogleEnvironmentSource GoogleFileSearch GoogleFunctionOptions GoogleImageOutput "
-            "GoogleInteractionsOptions GoogleMaps GoogleOAuthCredential GoogleOptions GoogleSafetySetting GoogleSearch "
-            "GoogleServerSideTool GoogleThinking GoogleVariableCredential"
-        ),
+        "protocols.sse": "SSE_HEADERS sse",
+        "providers.anthropic.options": "AnthropicOptions",
+        "providers.google": "GoogleOptions",
         "providers.model_settings": "ModelSettings",
-        "providers.openai.account": "Moderation OpenAIEmbeddingOptions",
-        "providers.openai.chat.options": "AudioOutput ChatPromptCache OpenAIChatOptions",
-        "providers.openai.responses.options": (
-            "AccessPrograms ContextManagement ImageContext OpenAIFunctionOptions OpenAIResponsesOptions "
-            "OpenAIServerSideTool PromptCache PromptTemplate Reasoning ToolNamespace"
-        ),
-        "replay.capture": "RecordingTransport",
-        "replay.recording": "Recording",
-        "replay.transport": "ReplayTransport",
-        "providers.registry": "caps_of find_provider register_provider",
-        "providers.transfers": "StoredFile",
+        "providers.openai.chat.options": "OpenAIChatOptions",
+        "providers.openai.responses.options": "OpenAIResponsesOptions",
+        "providers.registry": "caps_of",
+        "results.citations": "Citations",
+        "results.results": "ChatResult",
+        "results.tool_runs": "ToolRun ToolStage",
         "run.blocking": "SyncRun",
         "run.context": "Context",
         "run.run": "Run",
-        "results.citations": "Citations CitedSource CitedText",
-        "results.content": "Link",
-        "results.results": "ChatResult",
         "run.system": "RunContext",
-        "results.tool_runs": "ToolRun ToolStage",
-        "results.tool_text": "ToolText",
-        "results.typed_results": (
-            "CodeInterpreterResult FileSearchResult ImageGenerationResult MCPResult FoundHit ShellResult "
-            "ToolSearchResult TypedResult WebFetchResult WebSearchResult"
-        ),
         "store.log.conversation": "Conversation",
         "store.opening": "open_store",
         "store.protocol": "Store",
-        "stream.parts": (
-            "Custom Error File Finish FinishReason InputUsage OutputUsage Raw ReasoningDelta ReasoningEnd "
-            "ReasoningStart ResponseMetadata Source Steer StepFinish StepStart StreamPart StreamStart TextDelta "
-            "TextEnd TextStart ToolApprovalRequest ToolCall ToolEvent ToolInputDelta ToolInputEnd ToolInputStart "
-            "Preview ToolResult Usage part_from_json preview_of"
-        ),
-        "tools.approvals": "ApprovalError Decision PendingApproval Question",
+        "tools.approvals": "ApprovalError Decision PendingApproval",
         "tools.grants": "Grant",
         "tools.server_side": (
-            "ApplyPatch CodeInterpreter Combination Comparison ComputerUse CustomTool DomainSecret FileSearch "
-            "HybridSearch ImageGeneration InlineSkill LocalShell LocalSkill Location MCPApproval Memory Network "
-            "ProgrammaticToolCalling RemoteMCP ServerSideTool Shell SkillReference Svg ToolFilter ToolSearch "
-            "WebFetch WebSearch XSearch"
+            "ApplyPatch CodeInterpreter ComputerUse CustomTool FileSearch ImageGeneration LocalShell Location "
+            "MCPApproval Memory ProgrammaticToolCalling RemoteMCP ServerSideTool Shell ToolSearch WebFetch "
+            "WebSearch XSearch"
         ),
-        "tools.outcome": "ToolWarning",
         "tools.tool": "ExternalTool Tool ToolContext ToolError tool",
-        "wire.http": "HttpTransport",
+        "turn.state": "RunState",
         "wire.limiter": "Limiter",
-        "wire.socket.transport": "WebSocketTransport",
-        "protocols.sse": "SSE_HEADERS sse",
-        "turn.state": "RunState TURN_STATUSES TurnStatus",
     },
 )

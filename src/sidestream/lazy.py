@@ -32,7 +32,7 @@ def lazy_names(
         setattr(module, name, value)
         return value
 
-    return names, load, lambda: sorted({*vars(module), *names})
+    return names, load, lambda: names
 
 
 @cache

@@ -13,9 +13,9 @@ from sidestream.agent.agent import Agent
 from sidestream.errors import ConfigurationError, UnknownProviderError
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage, ToolResultPart
+from sidestream.parts import Finish, StreamPart, ToolEvent, ToolResult
 from sidestream.providers.registry import ModelString
 from sidestream.stream import grammar
-from sidestream.stream.parts import Finish, StreamPart, ToolEvent, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, json_reply, no_leaks
 from sidestream.tools.server_side import CustomTool, LocalShell
 from sidestream.tools.tool import ToolContext

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, ConfigurationError, StreamTruncatedError
+from sidestream import Agent, Chat, ConfigurationError
+from sidestream.errors import StreamTruncatedError
 from sidestream.messages.message import messages_to_json
 from sidestream.testing import FakeProvider, ResponsesScript, no_leaks, responses_text, sse
 

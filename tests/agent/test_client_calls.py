@@ -17,8 +17,6 @@ from sidestream import (
     DataPart,
     LocalShell,
     Shell,
-    ToolApprovalRequest,
-    ToolCall,
     ToolError,
     ToolResult,
     ToolResultPart,
@@ -40,6 +38,7 @@ from sidestream.actions import (
     Type,
     UpdateFile,
 )
+from sidestream.parts import ToolApprovalRequest, ToolCall
 from sidestream.testing import FakeProvider, ResponsesScript, pixel_png
 from sidestream.turn import ledger
 from sidestream.turn.ledger import resumable

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, ConfigurationError, Question, RunContext, RunState, ToolContext, tool
+from sidestream import Agent, Chat, ConfigurationError, RunContext, RunState, ToolContext, tool
 from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.tools import Question
 from sidestream.tools.tool import Tool
 
 if TYPE_CHECKING:

@@ -15,20 +15,20 @@ from sidestream import (
     Agent,
     AuthenticationError,
     ConfigurationError,
-    EmbeddingsResult,
-    GoogleEmbeddingOptions,
-    InputUsage,
     Limits,
-    OpenAIEmbeddingOptions,
-    ProtocolError,
     ProviderError,
     RateLimitedError,
     UnsupportedError,
     cosine_similarity,
 )
 from sidestream.agent.embeddings import MAX_PARALLEL
+from sidestream.errors import ProtocolError
+from sidestream.parts import InputUsage
+from sidestream.providers import EmbeddingsResult
 from sidestream.providers.embedding import EmbedsText
+from sidestream.providers.google import GoogleEmbeddingOptions
 from sidestream.providers.google.provider import PROVIDER as GOOGLE
+from sidestream.providers.openai import OpenAIEmbeddingOptions
 from sidestream.providers.openai.account import decode_embeddings
 from sidestream.providers.openai.responses.provider import PROVIDER as OPENAI
 from sidestream.providers.protocol import Settings

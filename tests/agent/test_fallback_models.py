@@ -20,12 +20,12 @@ from sidestream import (
     ProviderError,
     RateLimitedError,
     RunError,
-    StreamTruncatedError,
     UnsupportedError,
     open_store,
 )
+from sidestream.errors import StreamTruncatedError
+from sidestream.parts import Custom, Finish, StepFinish, StreamStart, TextDelta
 from sidestream.providers import Settings, find_provider
-from sidestream.stream.parts import Custom, Finish, StepFinish, StreamStart, TextDelta
 from sidestream.testing import (
     FakeProvider,
     MessagesScript,

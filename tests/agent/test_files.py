@@ -25,10 +25,10 @@ from sidestream import (
     LinkPart,
     ProviderError,
     RunError,
-    StoredFile,
-    StreamStart,
     UnsupportedError,
 )
+from sidestream.parts import StreamStart
+from sidestream.providers import StoredFile
 from sidestream.providers.google.files import CHUNK_BYTES
 from sidestream.replay.capture import RecordingTransport
 from sidestream.testing import (

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sidestream import Agent, ConfigurationError, MissingKeyError, UnknownProviderError
+from sidestream import Agent, ConfigurationError, MissingKeyError
+from sidestream.errors import UnknownProviderError
 from sidestream.server import create_app
 from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel
 

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from sidestream import Agent, Chat, ConfigurationError, UnknownProviderError, open_store
+from sidestream import Agent, Chat, ConfigurationError, open_store
 from sidestream.durable import RunClient, open_engine
+from sidestream.errors import UnknownProviderError
 from sidestream.testing import ScriptedModel
 
 

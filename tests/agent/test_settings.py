@@ -14,28 +14,30 @@ from requirements import requirement
 from sidestream import (
     Agent,
     AnthropicOptions,
-    AnthropicServerSideTool,
-    AnthropicTool,
     Chat,
     ChatMessage,
     CodeInterpreter,
     ConfigurationError,
     DataPart,
-    GoogleMaps,
-    GoogleServerSideTool,
     Limits,
     MCPServer,
     OpenAIResponsesOptions,
-    OpenAIServerSideTool,
-    Reasoning,
     RemoteMCP,
-    StreamStart,
     Tool,
     UnsupportedError,
     WebSearch,
 )
 from sidestream.agent.settings import AgentSettings, CallSettings
-from sidestream.providers.google import GoogleEmbeddingOptions, GoogleInteractionsOptions, GoogleOptions
+from sidestream.parts import StreamStart
+from sidestream.providers.anthropic import AnthropicServerSideTool, AnthropicTool
+from sidestream.providers.google import (
+    GoogleEmbeddingOptions,
+    GoogleInteractionsOptions,
+    GoogleMaps,
+    GoogleOptions,
+    GoogleServerSideTool,
+)
+from sidestream.providers.openai import OpenAIServerSideTool, Reasoning
 from sidestream.providers.openai.account import OpenAIEmbeddingOptions
 from sidestream.providers.openai.chat import OpenAIChatOptions
 from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript

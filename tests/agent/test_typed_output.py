@@ -6,10 +6,11 @@ from typing import Any, assert_type
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, ConfigurationError, Limits, NoOutputError, OutputInvalidError
+from sidestream import Agent, ConfigurationError, Limits
+from sidestream.errors import NoOutputError, OutputInvalidError
+from sidestream.parts import Custom, Error, Finish
 from sidestream.results.results import ChatResult
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Error, Finish
 from sidestream.testing import FakeProvider, ResponsesScript
 from sidestream.tools.server_side import WebSearch
 

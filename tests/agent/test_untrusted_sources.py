@@ -21,10 +21,9 @@ from sidestream import (
     ProgrammaticToolCalling,
     Tool,
     WebSearch,
-    messages_from_json,
-    messages_to_json,
     tool,
 )
+from sidestream.messages import messages_from_json, messages_to_json
 from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, tool_call
 
 DELETE = tool_call("delete", name="everything")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sidestream import Agent, Error, File, Raw, Source, TextDelta, ToolEvent, ToolResult
+from sidestream import Agent, File, Source, ToolResult
+from sidestream.parts import Error, Raw, TextDelta, ToolEvent
 from sidestream.stream.grammar import check
 from sidestream.testing import FakeProvider, sse
 

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import pytest
 
 from sidestream.limits import DEFAULT_LIMITS
+from sidestream.parts import StreamPart
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.replay.transport import ChunkSizes, ReplayTransport, pieces
-from sidestream.stream.parts import StreamPart
 from sidestream.wire.sse import Splitter
 from support.places import RECORDINGS
 

@@ -13,10 +13,7 @@ from conformance.recorded import RecordedAnswer, each, recorded
 from providers.anthropic.messages_wire import decode, decode_whole, session
 from requirements import requirement
 from sidestream.messages.message import DataPart, LinkPart, TextPart, ThinkingPart
-from sidestream.providers.anthropic import PROVIDER
-from sidestream.providers.protocol import ModelRequest, Settings
-from sidestream.stream.grammar import check
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     File,
     Finish,
@@ -30,6 +27,9 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
+from sidestream.providers.anthropic import PROVIDER
+from sidestream.providers.protocol import ModelRequest, Settings
+from sidestream.stream.grammar import check
 from support.streams import input_text, messages, of
 
 Json = dict[str, Any]

@@ -14,11 +14,7 @@ from conformance.recorded import RecordedAnswer, each, recorded
 from providers.google.gemini_wire import fed, kept, whole
 from requirements import requirement
 from sidestream.messages.message import TextPart, ThinkingPart
-from sidestream.providers.google import PROVIDER
-from sidestream.providers.registry import register_provider
-from sidestream.replay.recording import Exchange
-from sidestream.stream.grammar import check
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     File,
     Finish,
@@ -30,6 +26,10 @@ from sidestream.stream.parts import (
     ToolInputDelta,
     ToolResult,
 )
+from sidestream.providers.google import PROVIDER
+from sidestream.providers.registry import register_provider
+from sidestream.replay.recording import Exchange
+from sidestream.stream.grammar import check
 from support.streams import messages, of, one
 
 register_provider(PROVIDER)

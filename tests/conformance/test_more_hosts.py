@@ -11,9 +11,7 @@ from hostile.corpus import MORE_RECORDINGS, decoder_for, events_of, with_events
 from hostile.judge import Judged, judge
 from hostile.lies import said
 from requirements import requirement
-from sidestream.replay.recording import Exchange, Recording
-from sidestream.results.tool_runs import tool_runs
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     Finish,
@@ -24,6 +22,8 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
+from sidestream.replay.recording import Exchange, Recording
+from sidestream.results.tool_runs import tool_runs
 
 NOT_HERE = {
     "p-bedrock-nova-code-interpreter-converse-stream": "Converse",

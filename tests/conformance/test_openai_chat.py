@@ -12,11 +12,7 @@ from hypothesis import given, strategies as st
 from conformance.recorded import RecordedAnswer, each, recorded
 from providers.openai.chat.chat_wire import decode, decode_whole
 from requirements import requirement
-from sidestream.providers.openai.chat import PROVIDER
-from sidestream.replay.provider import model_exchanges
-from sidestream.replay.recording import Recording
-from sidestream.stream.grammar import check
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     Finish,
     Raw,
@@ -27,6 +23,10 @@ from sidestream.stream.parts import (
     TextEnd,
     ToolCall,
 )
+from sidestream.providers.openai.chat import PROVIDER
+from sidestream.replay.provider import model_exchanges
+from sidestream.replay.recording import Recording
+from sidestream.stream.grammar import check
 from sidestream.transport.calls import DONE
 from support.places import RECORDINGS
 from support.streams import input_text, messages, of, one, streamed_text

@@ -8,6 +8,7 @@ from openai.types.responses import ResponseOutputItem, ResponsesServerEvent, Res
 
 from requirements import requirement
 from sidestream.jsontext import dumps, is_object
+from sidestream.parts import Finish, Raw
 from sidestream.providers.openai.responses.decode.decoder import (
     EVENTS,
     IGNORED,
@@ -17,7 +18,6 @@ from sidestream.providers.openai.responses.decode.decoder import (
 )
 from sidestream.providers.openai.responses.decode.items import ITEMS
 from sidestream.providers.openai.responses.options import ResponsesContext
-from sidestream.stream.parts import Finish, Raw
 from sidestream.testing import ResponsesScript
 from support.streams import EVERY_ITEM, stream
 

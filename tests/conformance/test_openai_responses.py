@@ -14,8 +14,7 @@ from hypothesis import given, strategies as st
 from conformance.recorded import RecordedAnswer, each, recorded
 from requirements import requirement
 from sidestream.messages.message import TextPart
-from sidestream.stream.grammar import check
-from sidestream.stream.parts import (
+from sidestream.parts import (
     TEXT_CORRECTED,
     Custom,
     Error,
@@ -31,6 +30,7 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
+from sidestream.stream.grammar import check
 from support.streams import decode, decode_whole, messages, of, one, wire
 
 

@@ -8,8 +8,9 @@ import pytest
 from hostile.corpus import events_of, scripted, with_events
 from hostile.judge import judge
 from requirements import requirement
-from sidestream import Agent, Chat, Raw, ToolCall
+from sidestream import Agent, Chat
 from sidestream.jsontext import MAX_DEPTH, is_too_deep
+from sidestream.parts import Raw, ToolCall
 from sidestream.stream import grammar
 from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript, sse
 

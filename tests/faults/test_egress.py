@@ -17,10 +17,12 @@ from hypothesis import given, strategies as st
 
 import sidestream
 from requirements import requirement
-from sidestream import Agent, HttpTransport, Limits, MCPServer, ProviderError, ToolServerError
+from sidestream import Agent, Limits, MCPServer, ProviderError
+from sidestream.errors import ToolServerError
 from sidestream.limits import MAX_DATA_SESSIONS
 from sidestream.testing import FakeProvider, Reply
 from sidestream.transport.calls import HttpCall
+from sidestream.wire import HttpTransport
 from sidestream.wire.egress import check_url, data_session, parsed_url, public_only, refusal_in
 from sidestream.wire.http import close_session
 from sidestream.wire.pool import shared_pool
@@ -372,7 +374,7 @@ async def test_upload_to_private_address_from_provider_is_refused():
         assert caught.value.code == "address-refused"
         assert private.connections == 0
     # The key would be readable on the way.
-    with pytest.raises(sidestream.ProtocolError):
+    with pytest.raises(sidestream.errors.ProtocolError):
         sent_to("http://generativelanguage.googleapis.com/u")
 
 

@@ -13,8 +13,8 @@ import pytest
 from hostile.corpus import SCRIPTS, events_of, scripted, with_body, with_events
 from hostile.judge import Judged, judge
 from requirements import requirement
+from sidestream.parts import Finish, Raw, StepFinish, StreamPart, TextDelta, ToolCall, ToolResult
 from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse
-from sidestream.stream.parts import Finish, Raw, StepFinish, StreamPart, TextDelta, ToolCall, ToolResult
 from sidestream.testing import (
     ChatScript,
     GeminiScript,

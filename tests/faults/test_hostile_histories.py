@@ -8,14 +8,15 @@ from msgspec.structs import replace
 
 from hostile.streams import HOSTILE, Hostile, calls_in, wire
 from requirements import requirement
-from sidestream import ChatMessage, limits, repair_history, validate_history
+from sidestream import ChatMessage, limits
+from sidestream.messages import repair_history, validate_history
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ToolCallPart, ToolResultPart
+from sidestream.parts import Finish, StepFinish, StepStart, ToolApprovalRequest, Usage
 from sidestream.providers.google.decode import state as google_state
 from sidestream.providers.protocol import ModelRequest
 from sidestream.store.log.fold import OpenTurn
 from sidestream.store.records import ApprovalAsked, ApprovalDecided, Segment
-from sidestream.stream.parts import Finish, StepFinish, StepStart, ToolApprovalRequest, Usage
 from sidestream.tools.approvals import Question, Verdict, pending
 from sidestream.turn import rounds
 from sidestream.turn.machine import Turn

@@ -9,9 +9,9 @@ import pytest
 from hostile.streams import HOSTILE, Hostile, calls_in, read, wire
 from requirements import requirement
 from sidestream import limits
+from sidestream.parts import Error, Finish
 from sidestream.providers.google.decode import state
 from sidestream.stream.grammar import check
-from sidestream.stream.parts import Error, Finish
 
 COUNTED_SIZE = 75
 COUNTED_TIMES = 4

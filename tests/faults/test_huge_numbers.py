@@ -12,12 +12,13 @@ from hostile.corpus import SCRIPTS, events_of, scripted, with_events
 from hostile.judge import judge
 from hostile.streams import HOSTILE
 from requirements import requirement
-from sidestream import StoreError, Usage, jsontext
+from sidestream import Usage, jsontext
+from sidestream.errors import StoreError
 from sidestream.messages.message import messages_from_json
+from sidestream.parts import Error, InputUsage, Raw, ResponseMetadata, part_from_json
 from sidestream.providers.protocol import Decoder
 from sidestream.providers.shared.decoding import NOT_JSON, count_in, parse_input
 from sidestream.store.records import Row, unpack
-from sidestream.stream.parts import Error, InputUsage, Raw, ResponseMetadata, part_from_json
 from support.streams import stored
 
 NUMBERS = [-(2**63) - 1, -(2**63), 2**63, 2**64, 2**64 + 1, -(10**30), 10**400]

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, File, Finish
+from sidestream import Agent, Chat, File
+from sidestream.parts import Finish
 from sidestream.stream import grammar
 from sidestream.testing import FakeProvider, ResponsesScript
 from sidestream.tools.approvals import digest_of

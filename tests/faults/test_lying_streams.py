@@ -12,12 +12,13 @@ import pytest
 from hostile.corpus import SCRIPTS, with_events
 from hostile.judge import Judged, judge
 from requirements import requirement
-from sidestream import Agent, Chat, ProtocolError
+from sidestream import Agent, Chat
+from sidestream.errors import ProtocolError
 from sidestream.limits import MAX_UNPARSED_BYTES, Limits
+from sidestream.parts import Custom, Raw, Source, StreamPart, TextDelta, TextEnd, ToolCall
 from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse
 from sidestream.results.results import ChatResult
 from sidestream.store import open_store
-from sidestream.stream.parts import Custom, Raw, Source, StreamPart, TextDelta, TextEnd, ToolCall
 from sidestream.testing import (
     ChatScript,
     FakeProvider,

@@ -16,9 +16,10 @@ import pytest
 from hostile.corpus import SCRIPTS, events_of, scripted, with_events
 from hostile.judge import judge
 from requirements import requirement
-from sidestream import Agent, ProtocolError
+from sidestream import Agent
+from sidestream.errors import ProtocolError
 from sidestream.limits import MIB, Limits
-from sidestream.stream.parts import Raw, StreamPart, TextDelta, ToolCall, ToolEvent, ToolInputEnd, ToolInputStart
+from sidestream.parts import Raw, StreamPart, TextDelta, ToolCall, ToolEvent, ToolInputEnd, ToolInputStart
 from sidestream.testing import FakeProvider, Reply
 
 APIS = sorted(SCRIPTS)

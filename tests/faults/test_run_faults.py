@@ -17,8 +17,8 @@ from sidestream.errors import (
 )
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage, DataPart
+from sidestream.parts import Custom, Error, File, Finish, StreamPart, TextDelta, ToolCall, ToolResult
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Error, File, Finish, StreamPart, TextDelta, ToolCall, ToolResult
 from sidestream.testing import (
     FakeProvider,
     Keepalives,

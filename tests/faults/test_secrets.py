@@ -24,18 +24,8 @@ from rich.traceback import Traceback
 import sidestream
 from cli.command import COMMAND
 from requirements import requirement
-from sidestream import (
-    Agent,
-    Chat,
-    HttpTransport,
-    Limits,
-    MCPServer,
-    RemoteMCP,
-    RunError,
-    SidestreamError,
-    ToolServerError,
-    tool,
-)
+from sidestream import Agent, Chat, Limits, MCPServer, RemoteMCP, RunError, SidestreamError, tool
+from sidestream.errors import ToolServerError
 from sidestream.mcp import load_mcp_config
 from sidestream.mcp.http import without_user
 from sidestream.replay.capture import RecordingTransport
@@ -53,6 +43,7 @@ from sidestream.testing import (
 )
 from sidestream.testing.gemini_script import InteractionScript
 from sidestream.tools.context import ToolContext
+from sidestream.wire import HttpTransport
 from sidestream.wire.retry import RetryPolicy
 from support import warm
 from support.mcp_servers.peers import HERE as MCP_SERVERS
@@ -544,6 +535,6 @@ async def test_cli_refuses_base_url_with_key_without_showing_it(by_environment: 
 )
 async def test_unopenable_store_shows_no_password(address: str, sinks: Sinks):
     async with agent_of(sinks.canaries, "openai:gpt-5.6", []) as (agent, _):
-        with pytest.raises((sidestream.ConfigurationError, sidestream.StoreError)) as caught:
+        with pytest.raises((sidestream.ConfigurationError, sidestream.errors.StoreError)) as caught:
             await Chat(agent, store=address.format(sinks.canaries["store"])).load()
     sinks.add_error(caught.value)

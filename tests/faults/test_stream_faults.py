@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from requirements import requirement
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     File,
     Finish,

@@ -20,7 +20,7 @@ from requirements import requirement
 from sidestream import Agent
 from sidestream.files import media_types
 from sidestream.limits import Limits
-from sidestream.stream.parts import Error, File, StreamPart, preview_of
+from sidestream.parts import Error, File, StreamPart, preview_of
 from sidestream.testing import FakeProvider, pixel_png, sse
 
 HTML = b"<html><script>alert(1)</script></html>"

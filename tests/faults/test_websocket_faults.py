@@ -20,8 +20,8 @@ from sidestream.errors import (
     StreamTruncatedError,
 )
 from sidestream.limits import MIB
+from sidestream.parts import Raw, TextDelta
 from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
-from sidestream.stream.parts import Raw, TextDelta
 from sidestream.testing import (
     FakeProvider,
     Keepalives,

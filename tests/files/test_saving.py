@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sidestream import Agent, ConfigurationError, DataPart, File, Preview, messages_from_json
+from sidestream import Agent, ConfigurationError, DataPart, File, Preview
+from sidestream.messages import messages_from_json
 from sidestream.messages.message import ChatMessage, messages_to_json
 from sidestream.testing import ScriptedModel, pixel_png
 

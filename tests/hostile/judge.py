@@ -9,6 +9,7 @@ from hostile.corpus import closing, decoder_for
 from sidestream.errors import RunError
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta
 from sidestream.providers.protocol import Encoded, FileRef, ModelRequest, Recovery
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.replay.transport import ChunkSizes, ReplayTransport
@@ -19,7 +20,6 @@ from sidestream.store import Store
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.writer import Writer
 from sidestream.stream.grammar import check
-from sidestream.stream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta
 from sidestream.transport.calls import HttpCall
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import AwaitDecision, RunState

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from hostile.corpus import frames_of, with_events
 from hostile.judge import Judged, judge
+from sidestream.parts import Custom, Finish, StepStart, StreamPart, TextDelta, TextEnd, ToolCall
 from sidestream.replay.recording import Exchange
-from sidestream.stream.parts import Custom, Finish, StepStart, StreamPart, TextDelta, TextEnd, ToolCall
 from sidestream.transport.calls import is_plain_keep_alive
 
 Frames = list[bytes]

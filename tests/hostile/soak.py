@@ -23,7 +23,7 @@ from msgspec import Struct
 from hostile.corpus import SCRIPTS
 from sidestream import Agent, Limits
 from sidestream.errors import ProtocolError, ProviderError, RunError, StreamTimeoutError, StreamTruncatedError
-from sidestream.stream.parts import TextDelta
+from sidestream.parts import TextDelta
 from sidestream.testing import FakeProvider, Received, Reply, dropped, encode_events, error_reply
 from sidestream.wire.http import HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy

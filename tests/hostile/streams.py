@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from sidestream.messages.fold import MessageMetadata
+from sidestream.parts import StreamPart
 from sidestream.providers.anthropic.context import MessagesContext
 from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
 from sidestream.providers.google.context import GoogleContext
@@ -27,7 +28,6 @@ from sidestream.providers.protocol import Decoder
 from sidestream.results.citations import Citations, citations_of
 from sidestream.results.results import ChatResult, ChunkFold, ResultFold
 from sidestream.store.log.segments import SegmentFold
-from sidestream.stream.parts import StreamPart
 from sidestream.turn.machine import Fetch, Turn
 
 Event = dict[str, Any]

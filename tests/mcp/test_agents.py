@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, RemoteMCP, ToolServerError, UnsupportedError, open_store
+from sidestream import Agent, Chat, RemoteMCP, UnsupportedError, open_store
+from sidestream.errors import ToolServerError
 from sidestream.mcp import MCPServer
-from sidestream.run.run import Run
-from sidestream.stream import grammar
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Finish,
     StreamPart,
     StreamStart,
@@ -22,6 +21,8 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
+from sidestream.run.run import Run
+from sidestream.stream import grammar
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript
 from sidestream.tools.context import ToolContext
 from sidestream.tools.tool import Tool, ToolOutcome

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, ConfigurationError, StreamStart, ToolResult, UnsupportedError
+from sidestream import Agent, ConfigurationError, ToolResult, UnsupportedError
 from sidestream.mcp import MCPConfig, MCPServer, load_mcp_config
+from sidestream.parts import StreamStart
 from sidestream.testing import FakeProvider, ResponsesScript
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ToolFilter

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, ConfigurationError, MissingExtraError, Tool
-from sidestream.errors import ToolServerError
+from sidestream import Agent, ConfigurationError, Tool
+from sidestream.errors import MissingExtraError, ToolServerError
 from sidestream.mcp import MCPServer
 from sidestream.testing import ScriptedModel, tool_call
 from sidestream.tools.server_side import MCPApproval, ToolFilter

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from requirements import requirement
 from sidestream import Agent, ApprovalError, Chat, RunState, open_store
 from sidestream.mcp import Elicitation
-from sidestream.stream.parts import ToolApprovalRequest, ToolResult
+from sidestream.parts import ToolApprovalRequest, ToolResult
 from sidestream.testing import FakeProvider
 from support.mcp_servers.asking import by_field, calling, patient
 from support.mcp_servers.peers import call

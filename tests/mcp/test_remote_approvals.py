@@ -12,7 +12,6 @@ from sidestream import (
     MCPApproval,
     MCPServer,
     OpenAIResponsesOptions,
-    Question,
     RemoteMCP,
     UnsupportedError,
     WebSearch,
@@ -20,6 +19,7 @@ from sidestream import (
 from sidestream.providers.anthropic.options import AnthropicServerSideTool
 from sidestream.providers.openai.responses.options import OpenAIServerSideTool
 from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript
+from sidestream.tools import Question
 
 URL = "https://d.example/mcp"
 SUM = {"a": 1, "b": 2}

@@ -3,10 +3,12 @@
 from typing import Any
 
 from requirements import requirement
-from sidestream import Agent, Chat, ChatResult, MCPResult, RemoteMCP, StreamPart, ToolCall, ToolEvent, ToolResult
+from sidestream import Agent, Chat, ChatResult, RemoteMCP, StreamPart, ToolResult
 from sidestream.mcp import MCPServer
+from sidestream.parts import ToolCall, ToolEvent
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import ResponseHead
+from sidestream.results import MCPResult
 from sidestream.results.tool_runs import ToolRunFold
 from sidestream.testing import ChatScript, FakeProvider, Reply, ResponsesScript, check_stream
 from support.portable_compare import compared, fields_of

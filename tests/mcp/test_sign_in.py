@@ -16,7 +16,8 @@ import pytest
 from aiohttp import web
 
 from requirements import requirement
-from sidestream import ConfigurationError, MCPServer, SignInError
+from sidestream import ConfigurationError, MCPServer
+from sidestream.errors import SignInError
 from sidestream.mcp import AuthorizationCode, ClientCredentials, MemoryTokens, OAuth, TokenFiles
 from sidestream.mcp.auth.loopback import LoopbackRedirect
 from sidestream.mcp.auth.oauth import MAX_STEP_UPS

@@ -10,7 +10,8 @@ import pytest
 from aiohttp import web
 
 from requirements import requirement
-from sidestream import ConfigurationError, MCPServer, SignInError
+from sidestream import ConfigurationError, MCPServer
+from sidestream.errors import SignInError
 from sidestream.mcp import KeyringTokens, MemoryTokens, SignIn, TokenFiles, sign_out
 from support.mcp_servers.signed_in import Browser, SignInServer
 

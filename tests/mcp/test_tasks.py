@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, MCPServer, ToolEvent, open_store
+from sidestream import Agent, Chat, MCPServer, open_store
 from sidestream.mcp import Elicitation
+from sidestream.parts import ToolEvent
 from sidestream.testing import FakeProvider
 from support.children import started
 from support.mcp_servers.asking import Oven, baker, calling
@@ -180,7 +181,7 @@ import asyncio, sys
 from pathlib import Path
 from support.mcp_servers.asking import baker, Oven
 from sidestream import Agent, Chat, open_store
-from sidestream.stream.parts import ToolEvent
+from sidestream.parts import ToolEvent
 
 async def main(folder, base_url):
     oven = Oven.__new__(Oven)

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from requirements import requirement
 from sidestream.files import media_types
 from sidestream.messages.references import file_ids, with_file_references
-from sidestream.stream.parts import File
+from sidestream.parts import File
 from sidestream.testing import pixel_png
 
 PNG = pixel_png(red=7)

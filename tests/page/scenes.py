@@ -7,8 +7,8 @@ from typing import Any
 
 from sidestream import Agent
 from sidestream.cli.commands import demo
+from sidestream.parts import TextDelta, TextEnd, TextStart
 from sidestream.replay.recording import Recording
-from sidestream.stream.parts import TextDelta, TextEnd, TextStart
 from sidestream.testing import Reply, ScriptedModel, recorded, sse
 from sidestream.testing.scripted import ModelReply, Respond
 

@@ -12,7 +12,7 @@ from page.scenes import scripted
 from requirements import requirement
 from sidestream import Agent, Price
 from sidestream.errors import ProviderError
-from sidestream.stream.parts import (
+from sidestream.parts import (
     InputUsage,
     ToolCall,
     ToolEvent,

@@ -12,7 +12,7 @@ from page.browsing import answers, ask, card, is_over, page_server, tab, until, 
 from page.scenes import has, scripted, stopped
 from requirements import requirement
 from server.serving import agent_of
-from sidestream.stream.parts import File, Source, TextDelta, TextEnd, TextStart
+from sidestream.parts import File, Source, TextDelta, TextEnd, TextStart
 from sidestream.testing import FakeProvider, error_reply, pixel_png
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

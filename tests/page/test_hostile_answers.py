@@ -10,7 +10,7 @@ from page.browsing import answers, ask, card, is_over, page_server, tab
 from page.scenes import scripted
 from requirements import requirement
 from sidestream import tool
-from sidestream.stream.parts import File, ReasoningDelta, ReasoningEnd, ReasoningStart, Source
+from sidestream.parts import File, ReasoningDelta, ReasoningEnd, ReasoningStart, Source
 from sidestream.testing import tool_call
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

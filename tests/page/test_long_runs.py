@@ -12,7 +12,7 @@ from playwright.async_api import Browser, expect
 from page.browsing import answers, ask, composer, is_over, page_server, tab, until
 from page.scenes import scripted
 from requirements import requirement
-from sidestream.stream.parts import (
+from sidestream.parts import (
     StreamPart,
     TextDelta,
     TextEnd,

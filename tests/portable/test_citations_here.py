@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream import Agent, Chat, ChatMessage, Source, StreamPart, TextDelta, TextEnd, TextStart, Tool
+from sidestream import Agent, Chat, ChatMessage, Source, StreamPart, Tool
 from sidestream.messages.message import ToolCallPart, ToolResultPart
+from sidestream.parts import TextDelta, TextEnd, TextStart
 from sidestream.portable.here import Staged
 from sidestream.portable.tools.functions import Functions
 from sidestream.results.citation_marks import CitationMarks

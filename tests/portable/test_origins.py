@@ -27,10 +27,9 @@ from sidestream import (
     ToolSearch,
     WebFetch,
     WebSearch,
-    messages_from_json,
-    messages_to_json,
     tool,
 )
+from sidestream.messages import messages_from_json, messages_to_json
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript, ScriptedModel, tool_call
 from support.web_pages import page, serve
 

@@ -24,20 +24,17 @@ from sidestream import (
     NotHostedError,
     ServerSideTool,
     Shell,
-    SkillReference,
     Source,
     Store,
     StreamPart,
-    StreamStart,
     Tool,
-    ToolCall,
     ToolContext,
-    ToolEvent,
     ToolResult,
     UnsupportedError,
     WebSearch,
     open_store,
 )
+from sidestream.parts import StreamStart, ToolCall, ToolEvent
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
@@ -47,6 +44,7 @@ from sidestream.testing import (
     check_stream,
     tool_call,
 )
+from sidestream.tools import SkillReference
 
 VIEW = {"command": "view", "path": "/memories"}
 

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import Agent, StreamPart, Tool, ToolCall, ToolContext, ToolEvent, ToolInputDelta, ToolResult
+from sidestream import Agent, StreamPart, Tool, ToolContext, ToolResult
+from sidestream.parts import ToolCall, ToolEvent, ToolInputDelta
 from sidestream.portable.stages import ROWS, Unstaged, stages_of
 from sidestream.providers.openai.responses.decode.decoder import EVENTS
 from sidestream.testing import ChatScript, FakeProvider, check_stream

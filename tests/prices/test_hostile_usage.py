@@ -5,9 +5,9 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from sidestream import Agent, InputUsage, OutputUsage, Price, Usage
+from sidestream import Agent, Price, Usage
 from sidestream.agent.models import pricing_for
-from sidestream.stream.parts import Finish, StepOutcome
+from sidestream.parts import Finish, InputUsage, OutputUsage, StepOutcome
 
 MODELS = {
     name: Agent(name, api_key="k").model

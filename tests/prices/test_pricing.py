@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from sidestream import Agent, ConfigurationError, InputUsage, OutputUsage, Price, PriceTable, Usage, price_table
+from sidestream import Agent, ConfigurationError, Price, Usage
 from sidestream.agent.models import pricing_for
+from sidestream.parts import Finish, InputUsage, OutputUsage, StepFinish, StepOutcome, StreamPart
+from sidestream.prices import PriceTable, price_table
 from sidestream.prices.pricing import UNREPORTED
 from sidestream.replay.provider import decoder_of
 from sidestream.replay.recording import Recording
-from sidestream.stream.parts import Finish, StepFinish, StepOutcome, StreamPart
 from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, json_reply, responses_text, sse
 from sidestream.wire.sse import Splitter
 

@@ -7,12 +7,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream.providers.openai.responses.decode.decoder import EVENTS, ResponsesDecoder
-from sidestream.providers.openai.responses.decode.items import ITEMS
-from sidestream.providers.openai.responses.options import ResponsesContext
-from sidestream.providers.protocol import FileRef
-from sidestream.stream.grammar import check
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     File,
     Finish,
@@ -21,6 +16,11 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolResult,
 )
+from sidestream.providers.openai.responses.decode.decoder import EVENTS, ResponsesDecoder
+from sidestream.providers.openai.responses.decode.items import ITEMS
+from sidestream.providers.openai.responses.options import ResponsesContext
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.grammar import check
 from sidestream.turn.machine import Over, Turn
 from support.streams import EVERY_ITEM, Event, decode, event, messages, of, one, response, stored, stream, wire
 

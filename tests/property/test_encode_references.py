@@ -23,11 +23,11 @@ from requirements import requirement
 from sidestream import ChatMessage, CodeInterpreter, ConfigurationError, jsontext
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ApprovalPart, TextPart, ToolResultPart
+from sidestream.parts import ToolApprovalRequest, ToolCall
 from sidestream.providers.google.encode.contents import UNSIGNED
 from sidestream.providers.protocol import ChatModel, ModelRequest, Settings
 from sidestream.providers.registry import find_provider
 from sidestream.replay.recording import Exchange
-from sidestream.stream.parts import ToolApprovalRequest, ToolCall
 from support.followups import MODELS, NEXT, QUESTION, TOOL, UNSTORED, LoggedFolds, decoded
 
 LARGEST = 60_000

@@ -7,8 +7,10 @@ import pytest
 from msgspec import inspect
 
 from requirements import requirement
-from sidestream import StoreError, jsontext
+from sidestream import jsontext
+from sidestream.errors import StoreError
 from sidestream.messages.message import ChatMessage, TextPart
+from sidestream.parts import Finish, Source, StepFinish, StepOutcome, StreamPart, ToolEvent, ToolResult, Usage
 from sidestream.store.records import (
     LONG_TEXT,
     Body,
@@ -21,7 +23,6 @@ from sidestream.store.records import (
     pack,
     unpack,
 )
-from sidestream.stream.parts import Finish, Source, StepFinish, StepOutcome, StreamPart, ToolEvent, ToolResult, Usage
 
 EXAMPLES = 80
 """Values of each type."""

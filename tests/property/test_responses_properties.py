@@ -6,9 +6,9 @@ from hypothesis import given, strategies as st
 
 from property.test_decoder_properties import DAMAGES, changed, streams
 from requirements import requirement
+from sidestream.parts import Finish, StepFinish, StepStart, StreamPart, StreamStart, Usage
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import Dialect, ResponseHead
-from sidestream.stream.parts import Finish, StepFinish, StepStart, StreamPart, StreamStart, Usage
 from support.response_events import check_events
 from support.streams import Event, decode
 

@@ -8,10 +8,10 @@ from hypothesis import given, strategies as st
 from property.test_decoder_properties import DAMAGES, changed, garbage
 from protocols.ui_chunks import check
 from requirements import requirement
+from sidestream.parts import StreamPart
 from sidestream.protocols.agui import AGUIEncoder
 from sidestream.protocols.ai_sdk.message import UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
-from sidestream.stream.parts import StreamPart
 from support.streams import Event, decode
 
 Json = dict[str, Any]

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from sidestream.parts import StreamPart
 from sidestream.store.log.segments import SegmentFold
 from sidestream.store.records import Record, Row, Segment, kind_of, pack, unpack
-from sidestream.stream.parts import StreamPart
 
 
 def stored(parts: Iterable[StreamPart], every: int) -> list[Record]:

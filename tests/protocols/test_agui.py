@@ -11,11 +11,7 @@ from pydantic import TypeAdapter
 from requirements import requirement
 from server.node_driver import driving
 from sidestream import jsontext
-from sidestream.protocols.agui import DENIED, NOT_MADE, AGUIEncoder
-from sidestream.replay.provider import replay
-from sidestream.replay.recording import Recording
-from sidestream.replay.transport import ReplayTransport
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     File,
@@ -42,6 +38,10 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.protocols.agui import DENIED, NOT_MADE, AGUIEncoder
+from sidestream.replay.provider import replay
+from sidestream.replay.recording import Recording
+from sidestream.replay.transport import ReplayTransport
 from sidestream.turn.rounds import denial
 from support.npm_packages import INSTALL_TIMEOUT_S, installed
 from support.places import RECORDINGS

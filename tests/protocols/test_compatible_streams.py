@@ -9,12 +9,7 @@ from pydantic import TypeAdapter
 
 from requirements import requirement
 from sidestream.jsontext import dumps
-from sidestream.protocols.anthropic_messages import MessagesEncoder, message_of
-from sidestream.protocols.chat_completions import ChatCompletionsEncoder, completion
-from sidestream.replay.provider import replay
-from sidestream.replay.recording import Recording
-from sidestream.replay.transport import ReplayTransport
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     Finish,
     ReasoningDelta,
@@ -33,6 +28,11 @@ from sidestream.stream.parts import (
     ToolInputStart,
     Usage,
 )
+from sidestream.protocols.anthropic_messages import MessagesEncoder, message_of
+from sidestream.protocols.chat_completions import ChatCompletionsEncoder, completion
+from sidestream.replay.provider import replay
+from sidestream.replay.recording import Recording
+from sidestream.replay.transport import ReplayTransport
 from support.places import RECORDINGS
 
 EVENTS = TypeAdapter[Any](RawMessageStreamEvent)

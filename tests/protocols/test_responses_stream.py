@@ -9,13 +9,7 @@ from msgspec.structs import replace
 
 from requirements import requirement
 from sidestream.jsontext import as_object
-from sidestream.protocols.responses.events import ResponsesEncoder
-from sidestream.protocols.responses.object import Dialect, ResponseHead, ResponseOutcome
-from sidestream.protocols.responses.stream import EventOrderError, ResponseStream
-from sidestream.replay.provider import model_exchanges, replay
-from sidestream.replay.recording import Exchange, Recording
-from sidestream.replay.transport import ReplayTransport
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     File,
     Finish,
@@ -40,6 +34,12 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.protocols.responses.events import ResponsesEncoder
+from sidestream.protocols.responses.object import Dialect, ResponseHead, ResponseOutcome
+from sidestream.protocols.responses.stream import EventOrderError, ResponseStream
+from sidestream.replay.provider import model_exchanges, replay
+from sidestream.replay.recording import Exchange, Recording
+from sidestream.replay.transport import ReplayTransport
 from support.places import RECORDINGS
 from support.response_events import check_events, check_response
 

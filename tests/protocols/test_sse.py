@@ -19,20 +19,9 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from requirements import requirement
-from sidestream import (
-    SSE_HEADERS,
-    Agent,
-    Chat,
-    Error,
-    File,
-    Finish,
-    ProviderError,
-    StreamPart,
-    StreamTruncatedError,
-    TextDelta,
-    part_from_json,
-    sse,
-)
+from sidestream import SSE_HEADERS, Agent, Chat, File, ProviderError, StreamPart, sse
+from sidestream.errors import StreamTruncatedError
+from sidestream.parts import Error, Finish, TextDelta, part_from_json
 from sidestream.protocols.sse import HEARTBEAT, MAX_BUFFERED_BYTES
 from sidestream.testing import (
     FakeProvider,

@@ -11,9 +11,7 @@ from requirements import requirement
 from sidestream import Agent, Price
 from sidestream.errors import ProviderError
 from sidestream.jsontext import dumps, loads
-from sidestream.protocols.ai_sdk.message import UIMessageEncoder
-from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     File,
     Finish,
@@ -30,6 +28,8 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.protocols.ai_sdk.message import UIMessageEncoder
+from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.testing import ScriptedModel, ScriptedReply, tool_call
 from sidestream.tools.grants import CALL_GRANTED
 

@@ -9,13 +9,7 @@ import pytest
 from protocols.stored_parts import stored
 from protocols.ui_chunks import Checker, check
 from requirements import requirement
-from sidestream.protocols.ai_sdk.message import UIMessageEncoder
-from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
-from sidestream.replay.provider import replay
-from sidestream.replay.recording import Recording
-from sidestream.replay.transport import ReplayTransport
-from sidestream.store.records import Record, Segment
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     File,
@@ -41,6 +35,12 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.protocols.ai_sdk.message import UIMessageEncoder
+from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
+from sidestream.replay.provider import replay
+from sidestream.replay.recording import Recording
+from sidestream.replay.transport import ReplayTransport
+from sidestream.store.records import Record, Segment
 from sidestream.tools.approvals import Question
 from sidestream.turn import rounds
 from sidestream.turn.rounds import denial

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, CodeInterpreter, Custom, DataPart, Limits, LinkPart, ProviderError, Shell
+from sidestream import Agent, Chat, CodeInterpreter, DataPart, Limits, LinkPart, ProviderError, Shell
+from sidestream.parts import Custom
 from sidestream.providers import Settings, find_provider
 from sidestream.testing import (
     ChatScript,

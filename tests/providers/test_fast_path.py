@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from sidestream.parts import Raw, ReasoningDelta, StreamPart, ToolInputDelta
 from sidestream.providers.anthropic.context import MessagesContext
 from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
 from sidestream.providers.google.context import GoogleContext
@@ -16,7 +17,6 @@ from sidestream.providers.openai.chat.options import CompletionsContext
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import ResponseDecoder, by_tables
-from sidestream.stream.parts import Raw, ReasoningDelta, StreamPart, ToolInputDelta
 
 Event = dict[str, Any]
 

@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream import Citations, CitedText, RunError
-from sidestream.replay.provider import replay
-from sidestream.replay.recording import Recording
-from sidestream.replay.transport import ReplayTransport
-from sidestream.results.results import ChatResult, ChunkFold, fold
-from sidestream.stream.parts import (
+from sidestream import Citations, RunError
+from sidestream.parts import (
     Error,
     Finish,
     Source,
@@ -26,6 +22,11 @@ from sidestream.stream.parts import (
     TextStart,
     Usage,
 )
+from sidestream.replay.provider import replay
+from sidestream.replay.recording import Recording
+from sidestream.replay.transport import ReplayTransport
+from sidestream.results import CitedText
+from sidestream.results.results import ChatResult, ChunkFold, fold
 from support.places import RECORDINGS
 
 WITH_SOURCES = [

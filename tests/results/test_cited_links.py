@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 
 from requirements import requirement
 from sidestream import Agent, Chat, ChatResult, Citations
+from sidestream.parts import Source, StepStart, StreamPart, TextDelta, TextEnd, TextStart, part_from_json
 from sidestream.protocols.ai_sdk.message import UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.results.results import fold
@@ -17,7 +18,6 @@ from sidestream.store import open_store
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.fold import stream_of
 from sidestream.stream.markers import MAX_LAG_CHARS, claim_before, marker_at
-from sidestream.stream.parts import Source, StepStart, StreamPart, TextDelta, TextEnd, TextStart, part_from_json
 from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, sse
 from sidestream.text.html import without_tracking
 from support.places import RECORDINGS

@@ -13,15 +13,13 @@ from sidestream import (
     ConfigurationError,
     DataPart,
     File,
-    Finish,
     Preview,
     Source,
     StreamPart,
-    ToolCall,
     ToolResult,
     Usage,
-    preview_of,
 )
+from sidestream.parts import Finish, ToolCall, preview_of
 from sidestream.results.results import ChunkFold, fold
 from sidestream.testing import FakeProvider, GeminiScript, InteractionScript, MessagesScript, ResponsesScript, pixel_png
 

@@ -9,20 +9,10 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from requirements import requirement
-from sidestream import (
-    Agent,
-    ChatMessage,
-    ChatResult,
-    DataPart,
-    File,
-    MediaResult,
-    Preview,
-    ToolEvent,
-    ToolResult,
-    Usage,
-)
+from sidestream import Agent, ChatMessage, ChatResult, DataPart, File, Preview, ToolResult, Usage
+from sidestream.parts import Finish, Source, StepStart, StreamPart, TextDelta, TextEnd, TextStart, ToolEvent
+from sidestream.results import MediaResult
 from sidestream.results.results import ChunkFold, fold
-from sidestream.stream.parts import Finish, Source, StepStart, StreamPart, TextDelta, TextEnd, TextStart
 from sidestream.testing import FakeProvider, ResponsesScript, pixel_png
 from sidestream.text.html import file_html, safe_markdown
 from sidestream.text.reprs import MAX_CHARS

@@ -9,14 +9,7 @@ import pytest
 from requirements import requirement
 from server.chat_client import chatting, data
 from sidestream import Agent, Chat, ChatResult, CodeInterpreter, RemoteMCP, ToolRun, WebFetch, WebSearch, tool
-from sidestream.protocols.ai_sdk.message import UIMessageEncoder
-from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
-from sidestream.results.results import fold
-from sidestream.results.tool_runs import ToolRunFold, tool_runs
-from sidestream.store import Store, open_store
-from sidestream.store.log.fold import stream_of
-from sidestream.stream import grammar
-from sidestream.stream.parts import (
+from sidestream.parts import (
     File,
     Finish,
     StepFinish,
@@ -29,6 +22,13 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.protocols.ai_sdk.message import UIMessageEncoder
+from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
+from sidestream.results.results import fold
+from sidestream.results.tool_runs import ToolRunFold, tool_runs
+from sidestream.store import Store, open_store
+from sidestream.store.log.fold import stream_of
+from sidestream.stream import grammar
 from sidestream.testing import (
     FakeProvider,
     GeminiScript,

@@ -11,12 +11,7 @@ from sidestream.agent.agent import Agent
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage, DataPart, TextPart, ThinkingPart
 from sidestream.messages.references import file_ids, with_file_references
-from sidestream.replay.provider import ReplayModel
-from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse, Recording
-from sidestream.replay.transport import ReplayTransport
-from sidestream.results.results import ChatResult, ChunkFold, ResultMetadata, fold
-from sidestream.stream import grammar
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     File,
@@ -44,6 +39,11 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.replay.provider import ReplayModel
+from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse, Recording
+from sidestream.replay.transport import ReplayTransport
+from sidestream.results.results import ChatResult, ChunkFold, ResultMetadata, fold
+from sidestream.stream import grammar
 from sidestream.testing import ResponsesScript, encode_events, pixel_png
 from support.streams import stored
 

@@ -6,11 +6,11 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent
+from sidestream.parts import STAGES, ToolEvent, ToolInputDelta
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
 from sidestream.results.results import ChunkFold, fold
-from sidestream.stream.parts import STAGES, ToolEvent, ToolInputDelta
 from sidestream.testing import ResponsesScript
 from sidestream.testing.fake import FakeProvider
 from support.places import RECORDINGS

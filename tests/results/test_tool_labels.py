@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from requirements import requirement
+from sidestream.parts import ToolCall, ToolResult
 from sidestream.results.tool_labels import MAX_LABEL_CHARS, tool_label
 from sidestream.results.tool_runs import ToolRun, tool_runs
-from sidestream.stream.parts import ToolCall, ToolResult
 
 
 def called(tool: str, given: Any, result: Any = None) -> ToolRun:

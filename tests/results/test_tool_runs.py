@@ -10,13 +10,7 @@ from msgspec.structs import replace
 
 from requirements import requirement
 from sidestream import Agent, ToolError, ToolRun, WebSearch
-from sidestream.replay.provider import replay
-from sidestream.replay.recording import Recording
-from sidestream.replay.transport import ReplayTransport
-from sidestream.results.results import ChunkFold, fold
-from sidestream.results.tool_code import CodeFold
-from sidestream.results.tool_runs import ToolRunFold, tool_runs
-from sidestream.stream.parts import (
+from sidestream.parts import (
     STAGES,
     File,
     Finish,
@@ -31,6 +25,12 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.replay.provider import replay
+from sidestream.replay.recording import Recording
+from sidestream.replay.transport import ReplayTransport
+from sidestream.results.results import ChunkFold, fold
+from sidestream.results.tool_code import CodeFold
+from sidestream.results.tool_runs import ToolRunFold, tool_runs
 from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript, pixel_png
 from support.places import RECORDINGS
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, CodeInterpreterResult, ToolRun, WebSearchResult
+from sidestream import Agent, ToolRun
+from sidestream.results import CodeInterpreterResult, WebSearchResult
 from sidestream.results.typed_results import TYPES, hits_in
 from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript
 from sidestream.tools.server_side import TOOLS

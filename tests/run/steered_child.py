@@ -9,7 +9,8 @@ import signal
 import sys
 from typing import Any
 
-from sidestream import Agent, Chat, StepStart, TextDelta
+from sidestream import Agent, Chat
+from sidestream.parts import StepStart, TextDelta
 
 BOUND_S = 60
 

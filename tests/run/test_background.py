@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from requirements import requirement
 from sidestream import Agent, Chat, Limits, OpenAIResponsesOptions, ProviderError, RunError, WebSearch
+from sidestream.parts import Custom, Error, Finish, StreamPart, TextDelta
 from sidestream.providers.google import GoogleInteractionsOptions
 from sidestream.run.background import GROWTH, grown
 from sidestream.store import open_store
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Error, Finish, StreamPart, TextDelta
 from sidestream.testing import (
     FakeProvider,
     InteractionScript,

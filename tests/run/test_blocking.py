@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, AuthenticationError, Chat, ConfigurationError, Finish, TextDelta, ToolResult
+from sidestream import Agent, AuthenticationError, Chat, ConfigurationError, ToolResult
+from sidestream.parts import Finish, TextDelta
 from sidestream.stream import grammar
 from sidestream.testing import FakeProvider, ResponsesScript, json_reply
 

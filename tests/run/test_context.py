@@ -12,22 +12,20 @@ from sidestream import (
     ConfigurationError,
     Context,
     ContextOverflowError,
-    Custom,
     OpenAIResponsesOptions,
     RunState,
     StreamPart,
-    StreamStart,
     UnsupportedError,
     Usage,
     open_store,
-    validate_history,
 )
+from sidestream.messages import validate_history
 from sidestream.messages.shortening import OVERFLOWED, SHORTENED
+from sidestream.parts import Custom, InputUsage, OutputUsage, StreamStart
 from sidestream.providers import ModelRequest
 from sidestream.providers.openai.responses.options import ContextManagement
 from sidestream.run.settings import RunHooks
 from sidestream.stream.errors import part_of_error
-from sidestream.stream.parts import InputUsage, OutputUsage
 from sidestream.testing import (
     FakeProvider,
     GeminiScript,

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, ConfigurationError, Error, Finish, Limits, StreamPart
+from sidestream import Agent, Chat, ConfigurationError, Limits, StreamPart
 from sidestream.errors import AuthenticationError, ConnectError, ProviderError, RunError, StreamTruncatedError
+from sidestream.parts import Error, Finish
 from sidestream.stream import grammar
 from sidestream.testing import FakeProvider, Reply, ResponsesScript, json_reply, no_leaks, sse
 

@@ -11,9 +11,9 @@ import pytest
 from requirements import requirement
 from sidestream import Agent, DataPart, Tool, ToolContext, tool
 from sidestream.limits import MIB, Limits
+from sidestream.parts import File, Finish, StreamPart, TextDelta, ToolEvent, ToolResult
 from sidestream.run.run import Run
 from sidestream.stream import grammar
-from sidestream.stream.parts import File, Finish, StreamPart, TextDelta, ToolEvent, ToolResult
 from sidestream.testing import (
     FakeProvider,
     MessagesScript,

@@ -7,8 +7,8 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent, Chat, ConfigurationError, Conversation, Limits, Price, open_store
+from sidestream.parts import Finish
 from sidestream.store.records import Segment
-from sidestream.stream.parts import Finish
 from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, ScriptedModel, check_stream, tool_call
 
 PRICED = {"openai-responses:house": Price(input=1000, output=1000)}

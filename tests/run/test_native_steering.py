@@ -7,19 +7,9 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import (
-    Chat,
-    Custom,
-    DataPart,
-    Limiter,
-    OpenAIResponsesOptions,
-    Steer,
-    SteerError,
-    StepStart,
-    TextDelta,
-    TextPart,
-    Tool,
-)
+from sidestream import Chat, DataPart, Limiter, OpenAIResponsesOptions, TextPart, Tool
+from sidestream.errors import SteerError
+from sidestream.parts import Custom, Steer, StepStart, TextDelta
 from sidestream.stream import grammar
 from sidestream.testing import (
     AwaitedSteer,

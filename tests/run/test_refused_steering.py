@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import (
-    Custom,
-    Limits,
-    Steer,
-    TextDelta,
-)
+from sidestream import Limits
+from sidestream.parts import Custom, Steer, TextDelta
 from sidestream.stream import grammar
 from sidestream.testing import (
     AwaitedSteer,

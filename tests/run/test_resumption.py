@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sidestream import Agent, Limits, OpenAIResponsesOptions
+from sidestream.parts import Custom, Error, Finish, StreamPart, TextDelta
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Error, Finish, StreamPart, TextDelta
 from sidestream.testing import FakeProvider, InteractionScript, error_reply, json_reply, no_leaks, responses_text, sse
 from sidestream.wire.http import HttpTransport
 from sidestream.wire.retry import RetryPolicy

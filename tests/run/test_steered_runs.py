@@ -11,20 +11,15 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import (
-    Chat,
-    Limits,
-    Recording,
-    RecordingTransport,
-    Steer,
-    StepFinish,
-    TextDelta,
-)
+from sidestream import Chat, Limits
+from sidestream.parts import Steer, StepFinish, TextDelta
 from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
 from sidestream.store import open_store
 from sidestream.testing import (
     AwaitedSteer,
     FakeProvider,
+    Recording,
+    RecordingTransport,
     no_leaks,
     sse,
 )

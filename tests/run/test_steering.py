@@ -17,18 +17,16 @@ from sidestream import (
     ChatMessage,
     ConfigurationError,
     DataPart,
-    Finish,
     Limits,
     RunState,
-    Steer,
-    SteerError,
-    TextDelta,
     TextPart,
     Tool,
     ToolResult,
     ToolResultPart,
 )
+from sidestream.errors import SteerError
 from sidestream.limits import MAX_PENDING_STEERS
+from sidestream.parts import Finish, Steer, TextDelta
 from sidestream.store import open_store
 from sidestream.stream import grammar
 from sidestream.testing import (

@@ -8,10 +8,10 @@ from subprocess import PIPE
 from requirements import requirement
 from sidestream import Agent, Chat
 from sidestream.messages.message import ToolResultPart
+from sidestream.parts import Custom, ToolResult
 from sidestream.store import Conversation, open_store
 from sidestream.store.log.segments import INCREMENTS
 from sidestream.store.records import Segment
-from sidestream.stream.parts import Custom, ToolResult
 from sidestream.testing import FakeProvider
 from sidestream.tools.interruption import INTERRUPTED
 from sidestream.turn.ledger import HELD, UNCERTAIN

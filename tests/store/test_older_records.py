@@ -7,8 +7,8 @@ import pytest
 from sidestream import jsontext
 from sidestream.messages.message import ChatMessage, ToolCallPart
 from sidestream.messages.provenance import forwarded_part
+from sidestream.parts import File, StepFinish, StepOutcome, ToolEvent, Usage
 from sidestream.store.records import MessageAdded, Row, Segment, unpack
-from sidestream.stream.parts import File, StepFinish, StepOutcome, ToolEvent, Usage
 
 DIGEST = "0" * 64
 

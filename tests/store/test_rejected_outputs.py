@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, Limits, OutputInvalidError
-from sidestream.errors import RunError
+from sidestream import Agent, Chat, Limits
+from sidestream.errors import OutputInvalidError, RunError
 from sidestream.store import Store
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply
 from store.conftest import Execute

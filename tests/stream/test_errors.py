@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from sidestream import Agent, ContextOverflowError, Error, ProviderError
+from sidestream import Agent, ContextOverflowError, ProviderError
 from sidestream.errors import RunError
+from sidestream.parts import Error
 from sidestream.stream.errors import classified, error_from_part, part_of_error
 from sidestream.testing import (
     ChatScript,

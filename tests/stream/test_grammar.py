@@ -4,8 +4,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import GrammarError
-from sidestream.stream.grammar import BLOCKS, TRANSITIONS, Checker, check
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     File,
@@ -33,6 +32,7 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.stream.grammar import BLOCKS, TRANSITIONS, Checker, check
 
 START = StreamStart(())
 STEP = StepStart(0)

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 import sidestream
 from requirements import requirement
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     ErrorKind,
@@ -193,7 +193,17 @@ def test_finish_reasons_are_listed():
 
 
 def test_error_and_source_kinds_are_listed():
-    expected = {"provider", "truncated", "protocol", "timeout", "rate-limit", "context-overflow", "limit", "tool", "tool-raised"}
+    expected = {
+        "provider",
+        "truncated",
+        "protocol",
+        "timeout",
+        "rate-limit",
+        "context-overflow",
+        "limit",
+        "tool",
+        "tool-raised",
+    }
     assert set(get_args(ErrorKind)) == expected
     assert set(get_args(SourceKind)) == {"url", "document", "place", "container_file", "file_path"}
 
@@ -268,7 +278,7 @@ def test_unknown_name_raises_attribute_error():
     "statement",
     [
         "import sidestream",
-        "from sidestream import ChatMessage, TextDelta, WebSearch",
+        "from sidestream import ChatMessage, WebSearch; from sidestream.parts import TextDelta",
         "from sidestream import Agent",
     ],
 )

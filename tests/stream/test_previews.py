@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from requirements import requirement
-from sidestream.stream.parts import Custom, Preview, StreamPart, TextDelta, ToolResult, preview_of
+from sidestream.parts import Custom, Preview, StreamPart, TextDelta, ToolResult, preview_of
 from sidestream.testing import pixel_png
 
 PNG = pixel_png()

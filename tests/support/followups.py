@@ -12,13 +12,13 @@ from sidestream import ChatMessage, CodeInterpreter, ConfigurationError, jsontex
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ApprovalPart, ToolResultPart
 from sidestream.messages.references import for_log
+from sidestream.parts import Custom, Finish, StepFinish, StreamPart, ToolApprovalRequest, ToolCall
 from sidestream.providers.google.interactions.options import GoogleInteractionsOptions
 from sidestream.providers.openai.responses.options import OpenAIResponsesOptions
 from sidestream.providers.protocol import ChatModel, Encoded, ModelRequest, Settings
 from sidestream.providers.registry import find_provider
 from sidestream.replay.provider import decoder_of
 from sidestream.replay.recording import Exchange, Recording
-from sidestream.stream.parts import Custom, Finish, StepFinish, StreamPart, ToolApprovalRequest, ToolCall
 from sidestream.tools.spec import ToolSpec
 from sidestream.wire.sse import Splitter
 from support.places import RECORDINGS, TESTS

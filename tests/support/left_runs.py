@@ -9,6 +9,7 @@ from msgspec import to_builtins
 
 from sidestream.messages.fold import FoldState, MessageMetadata
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import StreamPart, StreamStart, ToolCall
 from sidestream.run.run import Run
 from sidestream.store.log.fold import LogState, fold
 from sidestream.store.log.segments import SegmentFold
@@ -29,7 +30,6 @@ from sidestream.store.records import (
     pack,
     unpack,
 )
-from sidestream.stream.parts import StreamPart, StreamStart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.ledger import resumable

@@ -5,18 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream import (
-    File,
-    Source,
-    StreamPart,
-    TextEnd,
-    ToolCall,
-    ToolEvent,
-    ToolInputDelta,
-    ToolInputEnd,
-    ToolInputStart,
-    ToolResult,
-)
+from sidestream import File, Source, StreamPart, ToolResult
+from sidestream.parts import TextEnd, ToolCall, ToolEvent, ToolInputDelta, ToolInputEnd, ToolInputStart
 
 ALLOWED = {
     "provider_executed": "says who ran the call",

@@ -2,15 +2,8 @@
 
 from typing import Any
 
-from sidestream import (
-    Agent,
-    Custom,
-    Limits,
-    Steer,
-    StepFinish,
-    StepStart,
-    TextDelta,
-)
+from sidestream import Agent, Limits
+from sidestream.parts import Custom, Steer, StepFinish, StepStart, TextDelta
 from sidestream.stream import grammar
 from sidestream.testing import (
     FakeProvider,

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import for_log
+from sidestream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.store.records import Row, Segment, pack, unpack
 from sidestream.stream.grammar import check
-from sidestream.stream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta
 from sidestream.testing import pixel_png
 from sidestream.turn.machine import Fetch, Turn
 

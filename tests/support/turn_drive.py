@@ -8,9 +8,7 @@ from msgspec import Struct
 from sidestream.jsontext import loads
 from sidestream.messages.fold import WARNING
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.protocol import FileRef
-from sidestream.stream.grammar import check
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Finish,
     FinishReason,
@@ -30,6 +28,8 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.grammar import check
 from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, Verdict, pending
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.machine import Turn

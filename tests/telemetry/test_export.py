@@ -120,7 +120,7 @@ print(*sorted(m.name for r in data.resource_metrics for s in r.scope_metrics for
 @requirement("R94")
 def test_settings_without_opentelemetry_name_extra():
     program = f"""{RUN}
-from sidestream import MissingExtraError
+from sidestream.errors import MissingExtraError
 from sidestream.telemetry import Telemetry
 class Absent:
     def find_spec(self, name, path=None, target=None):

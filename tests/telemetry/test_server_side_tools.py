@@ -9,7 +9,9 @@ from opentelemetry.trace import StatusCode
 from conformance.suite.subjects import KEY, Subject, scripted
 from conformance.suite.wires import Text
 from requirements import requirement
-from sidestream import Agent, Raw, RemoteMCP, StreamTruncatedError
+from sidestream import Agent, RemoteMCP
+from sidestream.errors import StreamTruncatedError
+from sidestream.parts import Raw
 from sidestream.testing import (
     FakeProvider,
     GeminiScript,

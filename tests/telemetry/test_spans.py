@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from conformance.suite.subjects import KEY, Subject
 from conformance.suite.wires import Call, Text
 from requirements import requirement
-from sidestream import Agent, Chat, Limits, StepStart
+from sidestream import Agent, Chat, Limits
 from sidestream.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -21,6 +21,7 @@ from sidestream.errors import (
     OutputInvalidError,
     RunError,
 )
+from sidestream.parts import StepStart
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, error_reply, json_reply, tool_call
 from telemetry.collected import Collected, attributes

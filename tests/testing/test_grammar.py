@@ -2,7 +2,9 @@
 
 import pytest
 
-from sidestream import Finish, GrammarError, StepFinish, StepStart, StreamPart, StreamStart, ToolResult, Usage
+from sidestream import StreamPart, ToolResult, Usage
+from sidestream.errors import GrammarError
+from sidestream.parts import Finish, StepFinish, StepStart, StreamStart
 from sidestream.testing import check_stream
 
 LEGAL: list[StreamPart] = [StreamStart(()), StepStart(0), StepFinish(0, "stop", Usage()), Finish("stop", Usage())]

@@ -13,31 +13,34 @@ from sidestream import (
     Chat,
     ChatMessage,
     ConfigurationError,
-    Custom,
     DataPart,
-    Error,
     File,
-    Finish,
     Limits,
     Memory,
     ProviderError,
     RateLimitedError,
     Source,
     StreamPart,
-    StreamTruncatedError,
-    TextDelta,
     ThinkingPart,
-    ToolApprovalRequest,
-    ToolCall,
-    ToolEvent,
     ToolResultPart,
     Usage,
     WebFetch,
     WebSearch,
 )
-from sidestream.errors import NotHostedError
+from sidestream.errors import NotHostedError, StreamTruncatedError
+from sidestream.parts import (
+    Custom,
+    Error,
+    Finish,
+    InputUsage,
+    OutputUsage,
+    TextDelta,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolResult,
+)
 from sidestream.providers import ModelRequest
-from sidestream.stream.parts import InputUsage, OutputUsage, ToolResult
 from sidestream.testing import (
     ChatScript,
     GeminiScript,

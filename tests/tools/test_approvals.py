@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Decision, MCPServer, Question, Tool, tool
+from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Decision, MCPServer, Tool, tool
+from sidestream.parts import Finish, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.stream import grammar
-from sidestream.stream.parts import Finish, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, no_leaks
+from sidestream.tools import Question
 from sidestream.tools.approvals import PendingApproval, digest_of
 from sidestream.tools.server_side import RemoteMCP, WebSearch
 from sidestream.turn.state import RunState

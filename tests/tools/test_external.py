@@ -22,8 +22,8 @@ from sidestream import (
     open_store,
     tool,
 )
+from sidestream.parts import Finish, ToolApprovalRequest, ToolResult
 from sidestream.stream import grammar
-from sidestream.stream.parts import Finish, ToolApprovalRequest, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, no_leaks
 from sidestream.tools.approvals import PendingApproval
 

@@ -13,21 +13,13 @@ from typing import Any
 
 import pytest
 
-from sidestream import (
-    Agent,
-    Chat,
-    ConfigurationError,
-    ToolError,
-    ToolRaisedError,
-    ToolResult,
-    ToolWarning,
-    open_store,
-    part_from_json,
-    sse,
-)
+from sidestream import Agent, Chat, ConfigurationError, ToolError, ToolResult, open_store, sse
+from sidestream.errors import ToolRaisedError
+from sidestream.parts import part_from_json
 from sidestream.stream.grammar import check
 from sidestream.testing import ScriptedModel, tool_call
 from sidestream.text.redaction import register_secret
+from sidestream.tools import ToolWarning
 
 
 class OrderError(Exception):

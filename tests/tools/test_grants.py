@@ -11,19 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import (
-    Agent,
-    ApprovalError,
-    Chat,
-    ConfigurationError,
-    Custom,
-    Question,
-    Shell,
-    Tool,
-    ToolContext,
-    tool,
-)
+from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Shell, Tool, ToolContext, tool
+from sidestream.parts import Custom
 from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, tool_call
+from sidestream.tools import Question
 from sidestream.tools.approvals import PendingApproval, judge, pending
 from sidestream.tools.grants import CALL_GRANTED, Grant, after_listing, covering
 from sidestream.tools.server_side import RemoteMCP, WebSearch

@@ -8,8 +8,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError
-from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Finish,
     Source,
     StepOutcome,
@@ -19,6 +18,7 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolResult,
 )
+from sidestream.providers.protocol import FileRef
 from sidestream.tools.approvals import Suspended, Verdict
 from sidestream.turn.ledger import UNCERTAIN, resumable
 from sidestream.turn.state import AwaitDecision, CallTools, Check, Fetch, Judge, Over, RunState, Send, TurnState

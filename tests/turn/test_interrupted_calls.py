@@ -14,11 +14,11 @@ from requirements import requirement
 from sidestream import Agent, ConfigurationError, Tool, ToolContext, tool
 from sidestream.agent.checks import user_message
 from sidestream.limits import MAX_TOOL_ATTEMPTS
+from sidestream.parts import Custom, Finish, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks
 from sidestream.store.records import Segment
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Finish, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.testing import Recording, ReplayTransport
 from sidestream.tools.interruption import INTERRUPTED
 from sidestream.turn.ledger import UNCERTAIN

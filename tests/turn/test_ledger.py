@@ -8,8 +8,7 @@ from sidestream.files.media_types import digest
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, FoldState
 from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart, ToolResultPart
 from sidestream.messages.provenance import written
-from sidestream.stream import grammar
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     File,
@@ -22,6 +21,7 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolResult,
 )
+from sidestream.stream import grammar
 from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended, pending
 from sidestream.tools.interruption import INTERRUPTED, Attempt, notice
 from sidestream.turn import ledger

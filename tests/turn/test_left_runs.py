@@ -19,7 +19,6 @@ from sidestream import (
     ExternalTool,
     Limits,
     PendingApproval,
-    SteerError,
     TextPart,
     Tool,
     ToolContext,
@@ -27,12 +26,12 @@ from sidestream import (
     WebSearch,
 )
 from sidestream.agent.checks import user_message
-from sidestream.errors import ToolServerError
+from sidestream.errors import SteerError, ToolServerError
 from sidestream.messages.message import ToolResultPart
+from sidestream.parts import Finish, ReasoningDelta, TextDelta, ToolCall, ToolInputDelta
 from sidestream.replay.provider import replay
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks
-from sidestream.stream.parts import Finish, ReasoningDelta, TextDelta, ToolCall, ToolInputDelta
 from sidestream.testing import (
     Exchange,
     RecordedRequest,

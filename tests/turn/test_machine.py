@@ -11,8 +11,7 @@ from sidestream.limits import Limits
 from sidestream.messages.fold import OUTPUT_REJECTED
 from sidestream.messages.message import ChatMessage, DataPart, TextPart, ToolCallPart, ToolResultPart
 from sidestream.messages.provenance import written
-from sidestream.providers.protocol import FileRef, Recovery
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     File,
@@ -31,6 +30,7 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.providers.protocol import FileRef, Recovery
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Over, Send
 from support.turn_drive import PLAIN, QUESTION, Drive, Facts, call, result, step_finish, text, used

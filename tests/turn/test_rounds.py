@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from requirements import requirement
 from sidestream.messages.fold import APPROVAL_DECIDED
 from sidestream.messages.message import ApprovalPart, ChatMessage, ToolCallPart, ToolResultPart
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Finish,
     Source,

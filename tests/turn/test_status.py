@@ -3,8 +3,8 @@
 import re
 from typing import get_args
 
-from sidestream import TURN_STATUSES, TurnStatus
 from sidestream.cli.chat.session import EXIT_CODES
+from sidestream.turn import TURN_STATUSES, TurnStatus
 from sidestream.turn.state import status_after
 from support.places import ROOT
 

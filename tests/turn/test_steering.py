@@ -6,7 +6,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.limits import Limits
-from sidestream.stream.parts import Error, Finish, Steer
+from sidestream.parts import Error, Finish, Steer
 from sidestream.turn.state import AwaitDecision, Background, Check, Over, Send
 from support.turn_drive import PLAIN, Drive, call, text, used
 

@@ -19,17 +19,17 @@ from sidestream import (
     Run,
     RunContext,
     SyncRun,
-    TextDelta,
     Tool,
     ToolContext,
     ToolError,
     ToolResult,
-    ToolWarning,
     WebSearch,
     output_type,
     tool,
 )
+from sidestream.parts import TextDelta
 from sidestream.testing import ScriptedModel
+from sidestream.tools import ToolWarning
 
 
 @dataclass

@@ -40,7 +40,7 @@ from sidestream.errors import (
     StreamTruncatedError,
 )
 from sidestream.limits import MIB, Limits
-from sidestream.stream.parts import TextDelta
+from sidestream.parts import TextDelta
 from sidestream.testing import FakeProvider, Keepalives, encode_event, encode_events, responses_text, sse
 from sidestream.text.redaction import MAX_SECRETS, redact, register_secret
 from sidestream.transport.calls import HttpCall, HttpResponse

@@ -9,7 +9,7 @@ import pytest
 from sidestream import Agent, Limiter
 from sidestream.errors import ConfigurationError, ProviderError
 from sidestream.limits import Limits
-from sidestream.stream.parts import Custom, part_from_json
+from sidestream.parts import Custom, part_from_json
 from sidestream.testing import FakeProvider, Reply, error_reply, responses_text, sse
 from sidestream.transport.calls import HttpCall
 from sidestream.wire import limiter as module

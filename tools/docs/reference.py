@@ -13,8 +13,7 @@ import click
 import msgspec
 
 import sidestream
-from sidestream import Limits
-from sidestream.stream import parts
+from sidestream import Limits, parts
 from sidestream.tools.server_side import TOOLS
 
 PACKAGES = (

@@ -1,7 +1,8 @@
 """Sidestream: the parts of `agent.stream`, and the result of `agent.send`."""
 
 from bench.losses.recorder import Recorder
-from sidestream import Agent, CodeInterpreter, ImageGeneration, RemoteMCP, WebSearch, preview_of
+from sidestream import Agent, CodeInterpreter, ImageGeneration, RemoteMCP, WebSearch
+from sidestream.parts import preview_of
 
 _TOOLS = {
     "web_search": WebSearch(),

@@ -8,8 +8,8 @@ from msgspec import to_builtins
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.provenance import Provenance, written
+from sidestream.parts import Finish
 from sidestream.run.run import Run
-from sidestream.stream.parts import Finish
 from sidestream.text.urls import urls_in
 from sidestream.tools.approvals import Policy
 from sidestream.tools.arguments import InvalidArgumentsError

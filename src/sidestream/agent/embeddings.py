@@ -8,11 +8,11 @@ from typing import Any
 
 from sidestream.errors import ConfigurationError, ProtocolError, RunError, UnsupportedError
 from sidestream.limits import Limits
+from sidestream.parts import Usage
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, EmbedsText, Vector
 from sidestream.providers.protocol import ChatModel, Provider, Settings
 from sidestream.providers.registry import ModelString
 from sidestream.run.run_log import log_embedded, log_refused, log_sent
-from sidestream.stream.parts import Usage
 from sidestream.transport.calls import Transport
 
 MAX_PARALLEL = 4

@@ -14,10 +14,10 @@ from sidestream.errors import ConfigurationError, LimitError, RunError, Unsuppor
 from sidestream.files import media_types
 from sidestream.limits import Limits
 from sidestream.messages.message import DataPart
+from sidestream.parts import File
 from sidestream.providers import transfers
 from sidestream.providers.protocol import ChatModel, FileRef
 from sidestream.run.transfers import carry_out
-from sidestream.stream.parts import File
 from sidestream.transport.calls import HttpCall, Transport
 
 if TYPE_CHECKING:

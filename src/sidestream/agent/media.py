@@ -5,13 +5,13 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from sidestream import parts
 from sidestream.agent.models import Models
 from sidestream.agent.settings import CallSettings, CommonSettings, call_options
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import ChatModel, MakesMedia, MediaPlan
 from sidestream.run.run import Run
-from sidestream.stream import parts
 from sidestream.text.reprs import ShortRepr
 from sidestream.tools.server_side import ServerSideTool
 

@@ -16,11 +16,11 @@ from sidestream.agent.settings import AgentSettings, CallSettings, CommonSetting
 from sidestream.errors import ConfigurationError, MissingKeyError, RunError, UnsupportedError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
+from sidestream.parts import Finish
 from sidestream.prices.price import Price
 from sidestream.prices.pricing import Pricing
 from sidestream.providers import protocol
 from sidestream.providers.registry import ModelString, find_provider
-from sidestream.stream.parts import Finish
 from sidestream.transport.calls import SocketCodec, Transport
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import click
 
+from sidestream import __version__
 from sidestream.cli import exit_codes
-from sidestream.version import __version__
 
 DEFAULT_COMMAND = "prompt"
 

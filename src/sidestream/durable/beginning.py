@@ -15,6 +15,7 @@ from sidestream.durable.log.summaries import RunSummary
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import Finish, StreamPart, StreamStart, Usage
 from sidestream.run.prompts import Prompt
 from sidestream.run.run import Run
 from sidestream.run.settings import StreamErrors
@@ -22,7 +23,6 @@ from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.writer import LogDetail, Writer
 from sidestream.store.protocol import Store
 from sidestream.store.records import STARTED, Body, Row, RunStarted, Segment, open_run, unpack
-from sidestream.stream.parts import Finish, StreamPart, StreamStart, Usage
 from sidestream.tools.approvals import Decision
 from sidestream.turn.machine import Turn
 

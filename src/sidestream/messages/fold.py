@@ -24,7 +24,7 @@ from sidestream.messages.message import (
 from sidestream.messages.provenance import NOTHING, Provenance
 from sidestream.messages.references import FileIds, kept_metadata, with_file_references
 from sidestream.messages.steering import steered_message
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     File,
     Finish,

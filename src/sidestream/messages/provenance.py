@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sidestream.jsontext import Json, JsonObject, as_object, is_array, is_object
 from sidestream.limits import MAX_FOUND_URLS, MAX_SOURCES
 from sidestream.messages.message import ChatMessage, LinkPart, MessagePart, TextPart
-from sidestream.stream.parts import Source, StreamPart, ToolEvent, ToolResult, program_of
+from sidestream.parts import Source, StreamPart, ToolEvent, ToolResult, program_of
 from sidestream.text.urls import plain_url, urls_in, urls_of
 
 KEY = "_provenance"

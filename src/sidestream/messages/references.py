@@ -13,7 +13,7 @@ from sidestream import jsontext
 from sidestream.files import media_types
 from sidestream.jsontext import Json, JsonObject, as_object, is_array, is_object, objects
 from sidestream.messages.message import ChatMessage
-from sidestream.stream.parts import File, StepOutcome
+from sidestream.parts import File, StepOutcome
 
 FILE = "$file"
 MIN_CHARACTERS = 64

@@ -6,7 +6,7 @@ from msgspec import convert, to_builtins
 
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage, Content, DataPart, LinkPart, TextPart
-from sidestream.stream.parts import Steer
+from sidestream.parts import Steer
 
 STEER = "steer"
 """Metadata key of a user message sent during a run; its value is the id of the `Steer`."""

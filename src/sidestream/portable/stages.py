@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from sidestream.jsontext import Json, JsonObject, as_list, as_object
+from sidestream.parts import Stage, ToolCall
 from sidestream.results.tool_code import CodeExtractor, code_in
-from sidestream.stream.parts import Stage, ToolCall
 from sidestream.tools.stages import StageEvent, StagesOf
 
 ItemFields = Callable[[JsonObject, JsonObject], JsonObject]

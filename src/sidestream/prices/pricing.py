@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sidestream.parts import Finish, Usage
 from sidestream.prices.price import Bill, Charge, Price, TokenKind
-from sidestream.stream.parts import Finish, Usage
 
 _DATED = r"-(\d{8}|\d{4}-\d{2}-\d{2})$"
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from sidestream import jsontext
 from sidestream.jsontext import Json, JsonObject, as_object
+from sidestream.parts import Finish, Raw, StreamPart, ToolApprovalRequest, Usage
 from sidestream.protocols.ai_sdk.content import UrlOf, filled, tokens, with_urls
 from sidestream.protocols.ai_sdk.message import Chunk, UIMessageEncoder
-from sidestream.stream.parts import Finish, Raw, StreamPart, ToolApprovalRequest, Usage
 from sidestream.tools.approvals import PendingApproval
 
 PROTOCOL_VERSION: Final = "1.0"

@@ -7,9 +7,8 @@ their text. The API has no equivalent for tools run by the server or a provider;
 from collections.abc import Callable, Collection
 from typing import Any
 
-from sidestream import jsontext
+from sidestream import jsontext, parts
 from sidestream.jsontext import JsonObject
-from sidestream.stream import parts
 
 _REASONS: dict[parts.FinishReason, str] = {
     "stop": "end_turn",

@@ -7,9 +7,8 @@ or a provider. Their sources become annotations of the text; the log has the res
 from collections.abc import Callable, Collection
 from typing import Any
 
-from sidestream import jsontext
+from sidestream import jsontext, parts
 from sidestream.jsontext import JsonObject, as_object
-from sidestream.stream import parts
 
 _REASONS: dict[parts.FinishReason, str] = {
     "stop": "stop",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sidestream import jsontext
+from sidestream import jsontext, parts
 from sidestream.jsontext import Json
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 from sidestream.results.citations import Citations, source_key
@@ -11,7 +11,6 @@ from sidestream.results.tool_labels import is_code, language_of, tool_label
 from sidestream.results.tool_runs import ToolRun, ToolRunFold
 from sidestream.store import records
 from sidestream.store.log.fold import stream_of
-from sidestream.stream import parts
 
 
 def to_markdown(log: Iterable[records.Record]) -> str:

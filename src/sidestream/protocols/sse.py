@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.jsontext import Json
+from sidestream.parts import Error, StreamPart, ToolResult
 from sidestream.results.results import RESPONSE_KEYS, ChatResult
 from sidestream.stream.errors import part_of_error, redacted
-from sidestream.stream.parts import Error, StreamPart, ToolResult
 
 SSE_HEADERS: Final = {
     "Content-Type": "text/event-stream",

@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
-from sidestream.stream.parts import Usage
+from sidestream.parts import Usage
 from sidestream.transport.calls import HttpCall
 
 Vector = tuple[float, ...]

@@ -15,9 +15,9 @@ from sidestream.errors import RunError
 from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.messages.references import LoadedReplays
 from sidestream.output import OutputSchema
+from sidestream.parts import Error, File, Finish, StreamPart, ToolCall
 from sidestream.prices.price import Bill
 from sidestream.providers.model_settings import ModelSettings
-from sidestream.stream.parts import Error, File, Finish, StreamPart, ToolCall
 from sidestream.text.redaction import redact_url
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import RemoteMCP, ServerSideTool

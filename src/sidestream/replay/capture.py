@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sidestream.errors import RunError
 from sidestream.jsontext import as_object, dumps, loads
 from sidestream.limits import Limits
+from sidestream.parts import Json
 from sidestream.replay.recording import (
     EVENT_STREAM,
     Exchange,
@@ -18,7 +19,6 @@ from sidestream.replay.recording import (
     splitter_for,
     to_value,
 )
-from sidestream.stream.parts import Json
 from sidestream.text.redaction import REDACTED, is_secret_header, redact, register_secret, secrets_in
 from sidestream.transport.calls import FRAMES, HttpCall, HttpResponse, SentSteer, Transport, WrappedResponse
 

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import dumps, loads
-from sidestream.stream.parts import Json
+from sidestream.parts import Json
 from sidestream.transport.calls import FRAMES, HttpCall
 from sidestream.wire.aws_frames import FrameSplitter
 from sidestream.wire.sse import Splitter

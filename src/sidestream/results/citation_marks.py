@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Mapping
 
 from sidestream.jsontext import Json, JsonObject
+from sidestream.parts import Source, StreamPart, TextDelta
 from sidestream.results.passages import CitablePassage, finding
 from sidestream.results.text_blocks import read_blocks
-from sidestream.stream.parts import Source, StreamPart, TextDelta
 
 _MARKER = re.compile(r'\[cite:\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)(?:\s*"([^"]{0,500})")?\s*\]')
 _BEGINNING = "[cite:"

@@ -13,9 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.messages.message import TextPart
-from sidestream.results.content import Content
-from sidestream.stream.markers import marker_beginning
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Finish,
     Source,
     SourceKind,
@@ -26,6 +24,8 @@ from sidestream.stream.parts import (
     TextEnd,
     TextStart,
 )
+from sidestream.results.content import Content
+from sidestream.stream.markers import marker_beginning
 from sidestream.text import html
 from sidestream.text.reprs import ShortRepr
 

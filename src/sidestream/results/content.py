@@ -7,7 +7,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.messages.fold import WARNING
 from sidestream.messages.message import ChatMessage
-from sidestream.stream.parts import (
+from sidestream.parts import (
     THOUGHT_IMAGE,
     Custom,
     Error,

@@ -9,8 +9,8 @@ from msgspec import Struct
 from sidestream.jsontext import Json
 from sidestream.messages.container_files import FOLDER
 from sidestream.messages.message import ChatMessage, DataPart
+from sidestream.parts import Source, StreamPart, TextDelta
 from sidestream.results.text_blocks import read_blocks
-from sidestream.stream.parts import Source, StreamPart, TextDelta
 
 SCHEME = "sandbox:"
 _LINK = re.compile(r"sandbox:(/[^\s)\]>\"'`]{1,500})(?=[\s)\]>\"'`])")

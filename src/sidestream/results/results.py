@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from sidestream import parts
 from sidestream.errors import ConfigurationError, NoOutputError
 from sidestream.jsontext import as_object, without_none
 from sidestream.messages.fold import DRAFT, THINKING_GAP, MessageFold
@@ -19,7 +20,6 @@ from sidestream.messages.references import file_ids, with_file_references
 from sidestream.output import OutputType
 from sidestream.results.content import Content, Link, links_of
 from sidestream.results.tool_text import ToolTextFold
-from sidestream.stream import parts
 from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.state import RunState, TurnState
 

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from sidestream.jsontext import Json
-from sidestream.stream.parts import Source, StreamPart, TextDelta, TextEnd, TextStart
+from sidestream.parts import Source, StreamPart, TextDelta, TextEnd, TextStart
 
 
 class ReadBlock(Protocol):

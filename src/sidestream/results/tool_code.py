@@ -6,7 +6,7 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import Json
-from sidestream.stream.parts import StreamPart, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
+from sidestream.parts import StreamPart, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
 ANY_FIELD = ("code", "command", "diff")
 """Fields that may hold code if the tool is unknown."""

@@ -11,11 +11,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.messages.provenance import forwarded_part
-from sidestream.results import tool_facts
-from sidestream.results.tool_code import CodeFold, code_fields, code_in, output_text
-from sidestream.results.tool_text import ToolText, logs_in
-from sidestream.results.typed_results import RUNS_CODE, SEARCHES, TYPES, FoundHit, TypedResult, hits_in
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     File,
     Finish,
@@ -32,6 +28,10 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
 )
+from sidestream.results import tool_facts
+from sidestream.results.tool_code import CodeFold, code_fields, code_in, output_text
+from sidestream.results.tool_text import ToolText, logs_in
+from sidestream.results.typed_results import RUNS_CODE, SEARCHES, TYPES, FoundHit, TypedResult, hits_in
 from sidestream.text.reprs import ShortRepr
 from sidestream.tools.grants import CALL_GRANTED
 

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from sidestream.jsontext import as_object, text_in
-from sidestream.stream.parts import ToolEvent
+from sidestream.parts import ToolEvent
 from sidestream.text.reprs import ShortRepr
 
 TextKind = Literal["input", "code", "logs"]

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_list, as_object, text_in
+from sidestream.parts import File
 from sidestream.results.tool_facts import cut
-from sidestream.stream.parts import File
 from sidestream.text.reprs import ShortRepr
 
 _LISTS = (

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from sidestream.errors import LimitError, RunError, StreamTruncatedError
 from sidestream.limits import Limits
+from sidestream.parts import Custom, ResponseMetadata, StreamPart
 from sidestream.providers.protocol import Decoder, Encoded, ResumesStreams, WorksInBackground
 from sidestream.run.settings import RunSettings
-from sidestream.stream.parts import Custom, ResponseMetadata, StreamPart
 from sidestream.transport.calls import HttpCall, HttpResponse
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import BACKGROUND, CANCELLED, LOST, POLLED, RESUMED, STARTED, Background

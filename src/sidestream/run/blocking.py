@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from sidestream.errors import ConfigurationError, RunError, SteerError
+from sidestream.parts import StreamPart
 from sidestream.results.results import ChatResult
 from sidestream.run.prompts import Prompt
 from sidestream.run.run import Run
-from sidestream.stream.parts import StreamPart
 from sidestream.turn.state import RunState
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from sidestream.errors import ConfigurationError, RunError
 from sidestream.messages import shortening
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.tokens import message_tokens
+from sidestream.parts import Custom, StepFinish, Usage
 from sidestream.providers.protocol import ChatModel, CompactionPlan
-from sidestream.stream.parts import Custom, StepFinish, Usage
 
 Strategy = Literal["auto", "provider", "summary", "cut"]
 

@@ -7,10 +7,10 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from sidestream.errors import RunError
+from sidestream.parts import Error, StreamPart
 from sidestream.providers.protocol import FileRef, NamesFiles
 from sidestream.run.settings import RunSettings
 from sidestream.stream.errors import part_of_error
-from sidestream.stream.parts import Error, StreamPart
 from sidestream.turn.machine import Turn
 
 

@@ -16,6 +16,7 @@ from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steer_of
 from sidestream.output import OutputError
+from sidestream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
 from sidestream.providers.protocol import UPLOADS, Decoder, Encoded
 from sidestream.run.preparation import Interruption, Preparation, decoder_for
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
@@ -23,7 +24,6 @@ from sidestream.run.run_record import RunRecord
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
 from sidestream.stream.errors import error_from_part, part_of_error
-from sidestream.stream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
 from sidestream.tools.approvals import ApprovalError, Decision, Question, Ruling, new_approval_id
 from sidestream.transport.calls import HttpCall, HttpResponse, Opening
 from sidestream.turn.ledger import CONTEXT

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from sidestream.errors import RunError
 from sidestream.logs import get_logger
 from sidestream.messages.steering import STEER, steered_message
+from sidestream.parts import Custom, Steer, StreamPart
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, SteersResponses
 from sidestream.run.settings import RunSettings
-from sidestream.stream.parts import Custom, Steer, StreamPart
 from sidestream.transport.calls import HttpCall, HttpResponse, SentSteer, SteerableResponse
 from sidestream.turn.machine import Turn
 

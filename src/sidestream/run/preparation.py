@@ -13,10 +13,10 @@ from sidestream.errors import RunError
 from sidestream.jsontext import loads, without_none
 from sidestream.messages.shortening import shortened_by
 from sidestream.messages.tokens import text_tokens
+from sidestream.parts import Custom, Error, StreamPart
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, TakesUpCalls
 from sidestream.run.run_log import log_session
 from sidestream.run.settings import RunSettings
-from sidestream.stream.parts import Custom, Error, StreamPart
 from sidestream.text.redaction import redact
 from sidestream.turn.ledger import CONTEXT, MODEL_FALLBACK, open_calls
 from sidestream.turn.machine import Turn

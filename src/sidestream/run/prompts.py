@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, MessagePart
+from sidestream.parts import File
 from sidestream.providers.transfers import StoredFile
-from sidestream.stream.parts import File
 
 PromptItem = str | PathLike[str] | MessagePart | StoredFile | File
 Prompt = str | PathLike[str] | ChatMessage | Sequence[PromptItem]

@@ -12,10 +12,10 @@ from msgspec import UNSET
 
 from sidestream.errors import NoOutputError, RunError, ToolRaisedError
 from sidestream.messages.steering import is_steer
+from sidestream.parts import StepStart, StreamPart, ToolEvent, ToolInputDelta
 from sidestream.results.results import NO_OUTPUT, ChatResult, ChunkFold, Partial, ResultFold
 from sidestream.run.prompts import Prompt, user_message
 from sidestream.run.settings import RunSettings
-from sidestream.stream.parts import StepStart, StreamPart, ToolEvent, ToolInputDelta
 from sidestream.tools.approvals import Decision
 from sidestream.tools.grants import without_grant
 from sidestream.turn.state import AwaitDecision, Over, RunState, copied

@@ -5,10 +5,10 @@ import logging
 from sidestream.errors import RunError
 from sidestream.jsontext import as_object, loads
 from sidestream.logs import get_logger
+from sidestream.parts import Custom, FinishReason
 from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.protocol import ChatModel, Encoded
 from sidestream.providers.shared.continuation import FALLBACK
-from sidestream.stream.parts import Custom, FinishReason
 from sidestream.transport.calls import HttpResponse, WrappedResponse
 from sidestream.turn.state import TurnState
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from sidestream.errors import SidestreamError
+from sidestream.parts import StreamPart
 from sidestream.run.settings import RunSettings
-from sidestream.stream.parts import StreamPart
 from sidestream.tools.approvals import Decision
 from sidestream.turn.machine import Turn
 

@@ -14,11 +14,11 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import LoadedReplays
 from sidestream.messages.steering import steered_message
 from sidestream.output import OutputType
+from sidestream.parts import Finish, FinishReason, Steer, StreamPart, ToolCall, Usage
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.results.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
-from sidestream.stream.parts import Finish, FinishReason, Steer, StreamPart, ToolCall, Usage
 from sidestream.tools.approvals import (
     Decision,
     PendingApproval,

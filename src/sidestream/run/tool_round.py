@@ -11,11 +11,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.messages.message import Numbers
-from sidestream.results.passages import last_number, numbered
-from sidestream.run.settings import RunSettings
-from sidestream.run.staging import Staging
-from sidestream.stream.errors import part_of_error
-from sidestream.stream.parts import (
+from sidestream.parts import (
     STAGES,
     Custom,
     File,
@@ -27,6 +23,10 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
+from sidestream.results.passages import last_number, numbered
+from sidestream.run.settings import RunSettings
+from sidestream.run.staging import Staging
+from sidestream.stream.errors import part_of_error
 from sidestream.tools.approvals import ASKING, Question, Ruling, Suspended, pending
 from sidestream.tools.context import Emitted
 from sidestream.tools.grants import covering

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from sidestream.errors import ConfigurationError, LimitError, RunError, UnsupportedError
 from sidestream.files import media_types
 from sidestream.limits import Limits
+from sidestream.parts import Custom
 from sidestream.providers import transfers
 from sidestream.providers.protocol import FileUpload
 from sidestream.run.settings import RunSettings
-from sidestream.stream.parts import Custom
 from sidestream.transport.calls import HttpCall, Transport
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from sidestream import errors
 from sidestream.jsontext import JsonObject
-from sidestream.stream.parts import Error
+from sidestream.parts import Error
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import ApprovalError
 

@@ -6,7 +6,7 @@ Older versions wrote a provider's own name of a tool as `tool`, and its own word
 from collections.abc import Iterable
 
 from sidestream.jsontext import JsonObject, as_object
-from sidestream.stream.parts import Stage
+from sidestream.parts import Stage
 
 _TOOLS = {
     "google_search": "web_search",

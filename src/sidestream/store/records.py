@@ -20,8 +20,8 @@ from sidestream.errors import StoreError
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage, TextPart
 from sidestream.messages.references import for_log
+from sidestream.parts import StepFinish, StepOutcome, StreamPart
 from sidestream.store import older_names
-from sidestream.stream.parts import StepFinish, StepOutcome, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import InterruptionPolicy

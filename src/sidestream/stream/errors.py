@@ -17,7 +17,7 @@ from sidestream.errors import (
     ToolRaisedError,
 )
 from sidestream.jsontext import Json, as_list, as_object
-from sidestream.stream.parts import Error
+from sidestream.parts import Error
 from sidestream.text.redaction import redact
 
 _BY_KIND: dict[str, type[RunError]] = {

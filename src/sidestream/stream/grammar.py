@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from sidestream.errors import GrammarError
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     File,
     Finish,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from sidestream.stream.parts import Source, StreamPart, TextDelta
+from sidestream.parts import Source, StreamPart, TextDelta
 
 MAX_MARKER_CHARS = 2000
 """Maximum length of a span to search, in characters."""

@@ -21,9 +21,9 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.parts import StepStart, StreamPart, ToolCall, ToolEvent, ToolResult
 from sidestream.providers.protocol import ModelRequest
 from sidestream.results.tool_runs import ToolRun, ToolRunFold
-from sidestream.stream.parts import StepStart, StreamPart, ToolCall, ToolEvent, ToolResult
 from sidestream.telemetry import names
 from sidestream.telemetry.metrics import Attributes
 from sidestream.telemetry.operation import Attached, Operation, shown

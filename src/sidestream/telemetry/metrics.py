@@ -6,8 +6,8 @@ from functools import lru_cache
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, MeterProvider, Observation
 from opentelemetry.util.types import AttributeValue
 
+from sidestream import __version__
 from sidestream.telemetry.names import TASK_STATE
-from sidestream.version import __version__
 
 Attributes = dict[str, AttributeValue]
 

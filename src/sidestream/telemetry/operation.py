@@ -20,6 +20,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from sidestream import __version__
 from sidestream.errors import OutputInvalidError, RunError, SidestreamError
 from sidestream.limits import MAX_ATTRIBUTE_CHARS
 from sidestream.logs import get_logger
@@ -27,7 +28,6 @@ from sidestream.providers.protocol import ChatModel, NamedInTelemetry
 from sidestream.telemetry import names
 from sidestream.telemetry.metrics import Attributes
 from sidestream.text.redaction import redact
-from sidestream.version import __version__
 
 log = get_logger(__name__)
 

@@ -11,11 +11,7 @@ from opentelemetry.trace import SpanKind
 
 from sidestream.errors import ContextOverflowError, RunError
 from sidestream.jsontext import as_object, without_none
-from sidestream.providers.protocol import ChatModel, ModelRequest
-from sidestream.run.run_log import type_of
-from sidestream.run.settings import ObservedRun
-from sidestream.stream.errors import error_from_part
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     FinishReason,
     Raw,
@@ -33,6 +29,10 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.providers.protocol import ChatModel, ModelRequest
+from sidestream.run.run_log import type_of
+from sidestream.run.settings import ObservedRun
+from sidestream.stream.errors import error_from_part
 from sidestream.telemetry import content, names
 from sidestream.telemetry.metrics import Attributes, instruments_of
 from sidestream.telemetry.operation import Attached, Operation, harmless, provider_name, shown, tracer_of

@@ -6,7 +6,7 @@ FakeProvider([ChatScript().reasoning("Hm").tool_call("get_weather", {"city": "Ro
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from sidestream.stream.parts import Json
+from sidestream.parts import Json
 from sidestream.testing.replies import Event, ScriptBuilder, Text, digest, json_deltas, words
 
 USAGE: Event = {"prompt_tokens": 25, "completion_tokens": 9, "total_tokens": 34}

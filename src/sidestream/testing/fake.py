@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.jsontext import as_object, loads
-from sidestream.stream.parts import Json
+from sidestream.parts import Json
 from sidestream.testing.replies import Reply, error_reply
 from sidestream.testing.responder import Responder, response_head
 from sidestream.testing.socket_responder import SocketResponder, accept_key

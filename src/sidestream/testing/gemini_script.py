@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from sidestream.jsontext import as_object
-from sidestream.stream.parts import Json
+from sidestream.parts import Json
 from sidestream.testing.replies import Event, ScriptBuilder, Text, base64_text, digest, json_text, present, words
 
 

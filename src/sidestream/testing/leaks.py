@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
+from sidestream.parts import StreamPart
 from sidestream.stream import grammar
-from sidestream.stream.parts import StreamPart
 
 _POLLED_ROUNDS = 50
 _PAUSE_S = 0.01

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from sidestream.jsontext import loads
-from sidestream.stream.parts import Json
+from sidestream.parts import Json
 from sidestream.testing.replies import Event, ScriptBuilder, Text, digest, json_deltas, words
 
 

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Literal, Self, cast
 from msgspec import Struct
 
 from sidestream.jsontext import dumps, without_none
+from sidestream.parts import Json
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ChunkSizes
-from sidestream.stream.parts import Json
 from sidestream.transport.calls import FRAMES
 
 Event = dict[str, Json]

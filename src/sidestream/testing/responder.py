@@ -11,9 +11,9 @@ from http import HTTPStatus
 from typing import Any, cast
 
 from sidestream.jsontext import dumps
+from sidestream.parts import Json
 from sidestream.replay.recording import EVENT_STREAM
 from sidestream.replay.transport import pieces
-from sidestream.stream.parts import Json
 from sidestream.testing.replies import AwaitedSteer, Reply, encode_event
 
 

@@ -11,10 +11,7 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError, GrammarError
 from sidestream.messages import message
 from sidestream.messages.tokens import message_tokens, text_tokens
-from sidestream.providers.protocol import ModelRequest
-from sidestream.providers.shared.decoding import DecoderState, ResponseDecoder, input_fields, truncated
-from sidestream.stream import grammar
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     File,
     Finish,
@@ -41,6 +38,9 @@ from sidestream.stream.parts import (
     ToolInputStart,
     Usage,
 )
+from sidestream.providers.protocol import ModelRequest
+from sidestream.providers.shared.decoding import DecoderState, ResponseDecoder, input_fields, truncated
+from sidestream.stream import grammar
 from sidestream.testing.replies import words
 
 ReplyItem = str | Mapping[str, Any] | message.MessagePart | StreamPart | Exception | asyncio.Event

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, cast
 
 from sidestream.jsontext import JsonObject, as_object, dumps, loads
+from sidestream.parts import Json
 from sidestream.replay.transport import pieces
-from sidestream.stream.parts import Json
 from sidestream.testing.replies import AwaitedSteer, Reply
 from sidestream.testing.responder import Responder
 from sidestream.transport.calls import DONE

@@ -2,3 +2,17 @@
 
 May import `messages`, `stream`, `output` and the modules at the root of `sidestream`.
 """
+
+from sidestream.lazy import lazy_names
+
+__all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
+    __name__,
+    {
+        "tools.approvals": "Question",
+        "tools.outcome": "ToolWarning",
+        "tools.server_side": (
+            "Combination Comparison DomainSecret HybridSearch InlineSkill LocalSkill Network SkillReference Svg "
+            "ToolFilter"
+        ),
+    },
+)

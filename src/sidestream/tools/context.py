@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from msgspec import Struct
 
 from sidestream.messages.message import ChatMessage
-from sidestream.stream.parts import Custom, File, Json, Source, StreamPart, ToolEvent, ToolResult
+from sidestream.parts import Custom, File, Json, Source, StreamPart, ToolEvent, ToolResult
 from sidestream.tools.approvals import Suspended
 from sidestream.tools.spec import ToolSpec
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.logs import get_logger
-from sidestream.stream.parts import File, Json, ToolResult, part_from_json
+from sidestream.parts import File, Json, ToolResult, part_from_json
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
 from sidestream.tools.context import Emitted, ToolContext
 from sidestream.tools.outcome import Fault, ToolError, ToolOutcome

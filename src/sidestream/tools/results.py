@@ -10,7 +10,7 @@ from msgspec import Struct
 from sidestream.actions.values import ActionValue
 from sidestream.limits import MIB
 from sidestream.messages.message import BROWSER_STATE, DataPart, LinkPart, TextPart, content_of_result
-from sidestream.stream.parts import Json
+from sidestream.parts import Json
 
 _CONTENT = (TextPart, DataPart, LinkPart)
 MAX_CONTENT_BYTES = 32 * MIB

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from sidestream.jsontext import Json, JsonObject
-from sidestream.stream.parts import Stage, ToolCall
+from sidestream.parts import Stage, ToolCall
 
 StageEvent = tuple[Stage, str, JsonObject]
 """Stage of a lifecycle event, its name in the event's API, and the event itself."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from sidestream.stream.parts import Custom, StreamPart, ToolCall
+from sidestream.parts import Custom, StreamPart, ToolCall
 from sidestream.tools.interruption import INTERRUPTED, InterruptionPolicy, failure, notice
 from sidestream.turn import ledger, rounds
 from sidestream.turn.rounds import ToolFacts

@@ -25,8 +25,7 @@ from sidestream.messages.fold import (
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.provenance import forwarded_part, sources_in
 from sidestream.messages.shortening import OVERFLOWED, SHORTENED, shortened_by
-from sidestream.stream.markers import Markers
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     File,
     Finish,
@@ -43,6 +42,7 @@ from sidestream.stream.parts import (
     Usage,
     program_of,
 )
+from sidestream.stream.markers import Markers
 from sidestream.tools.approvals import (
     Decision,
     PendingApproval,

@@ -15,9 +15,7 @@ from sidestream.messages.fold import OUTPUT_REJECTED, WARNING, MessageMetadata
 from sidestream.messages.message import ChatMessage, Numbers
 from sidestream.messages.shortening import OVERFLOWED, is_shortenable
 from sidestream.messages.steering import opening_role
-from sidestream.providers.protocol import FileRef, Recovery
-from sidestream.stream.errors import redacted
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     Finish,
@@ -34,6 +32,8 @@ from sidestream.stream.parts import (
     ToolEvent,
     Usage,
 )
+from sidestream.providers.protocol import FileRef, Recovery
+from sidestream.stream.errors import redacted
 from sidestream.tools.approvals import (
     ASKING,
     ApprovalError,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from sidestream.messages.fold import Completed
 from sidestream.messages.message import ChatMessage
-from sidestream.stream.parts import StepFinish, StreamPart
+from sidestream.parts import StepFinish, StreamPart
 from sidestream.turn.rounds import ends_round
 
 

@@ -13,8 +13,7 @@ from sidestream.limits import Limits
 from sidestream.messages.fold import ACKNOWLEDGED, APPROVAL_DECIDED, PASSAGES
 from sidestream.messages.message import Numbers
 from sidestream.messages.provenance import PAGE, found_urls
-from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     File,
@@ -33,6 +32,7 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
 )
+from sidestream.providers.protocol import FileRef
 from sidestream.tools.approvals import PendingApproval, Question, digest_of
 from sidestream.tools.grants import CALL_GRANTED, covering
 from sidestream.tools.interruption import InterruptionPolicy

@@ -13,8 +13,8 @@ from sidestream.errors import ConfigurationError
 from sidestream.jsontext import Json, as_object
 from sidestream.messages.fold import FoldState
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import Custom, Error, Finish, Steer, StreamPart, ToolApprovalRequest, ToolCall, Usage
 from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import Custom, Error, Finish, Steer, StreamPart, ToolApprovalRequest, ToolCall, Usage
 from sidestream.text.reprs import ShortRepr
 from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended
 from sidestream.tools.grants import Grant

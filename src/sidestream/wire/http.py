@@ -16,12 +16,12 @@ from aiohttp.abc import AbstractResolver
 from msgspec.structs import replace
 from yarl import URL
 
+from sidestream import __version__
 from sidestream.errors import ConfigurationError, ConnectError, ProviderError, RunError, StreamTimeoutError
 from sidestream.limits import Limits
 from sidestream.text.redaction import Secret, is_secret_header, register_secret, secrets_in
 from sidestream.text.urls import origin_of
 from sidestream.transport.calls import FRAMES, FileBody, HttpCall, HttpResponse
-from sidestream.version import __version__
 from sidestream.wire.aws_frames import FrameSplitter
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
 from sidestream.wire.egress import (

@@ -11,10 +11,10 @@ import aiohttp
 from msgspec import Struct
 from yarl import URL
 
+from sidestream import __version__
 from sidestream.errors import FetchError
 from sidestream.limits import MIB
 from sidestream.text.urls import origin_of
-from sidestream.version import __version__
 from sidestream.wire.download import MAX_REDIRECTS, REDIRECTS
 from sidestream.wire.egress import AddressPolicy, AddressRefusedError, check_url, parsed_url, public_only, refusal_in
 from sidestream.wire.failures import retry_after_s

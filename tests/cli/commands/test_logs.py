@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from cli.command import Run
 from cli.driving import PROMPT, Talks
 from requirements import requirement
+from sidestream.parts import File, TextDelta, part_from_json
 from sidestream.store import open_store
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.stream import grammar
-from sidestream.stream.parts import File, TextDelta, part_from_json
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, pixel_png, responses_text, sse
 from support.stores import message
 

@@ -12,8 +12,8 @@ import pytest
 
 from cli.command import COMMAND, KEY, Run
 from requirements import requirement
+from sidestream.parts import File, TextDelta, part_from_json
 from sidestream.stream import grammar
-from sidestream.stream.parts import File, TextDelta, part_from_json
 from sidestream.testing import (
     ChatScript,
     FakeProvider,

@@ -7,11 +7,11 @@ import pytest
 
 from cli.command import Run
 from requirements import requirement
-from sidestream import Agent, WebSocketTransport, cli
+from sidestream import Agent, cli
+from sidestream.parts import Error, File, Finish, StreamPart, StreamStart, TextDelta, part_from_json
 from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
 from sidestream.replay.provider import replay
 from sidestream.stream import grammar
-from sidestream.stream.parts import Error, File, Finish, StreamPart, StreamStart, TextDelta, part_from_json
 from sidestream.testing import (
     AwaitedSteer,
     Exchange,
@@ -25,6 +25,7 @@ from sidestream.testing import (
     encode_events,
     sse,
 )
+from sidestream.wire import WebSocketTransport
 
 DEMO = Path(cli.__file__).parent / "commands" / "demo"
 ASKED = RecordedRequest("POST", "/v1/responses", {"model": "gpt-5.6"})

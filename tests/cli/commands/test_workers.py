@@ -18,11 +18,11 @@ from requirements import requirement
 from sidestream import Agent
 from sidestream.durable.client import RunClient
 from sidestream.durable.engines.opening import open_engine
+from sidestream.parts import TextDelta
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Segment
 from sidestream.store.wrapped import shared
-from sidestream.stream.parts import TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.places import ROOT
 from support.serving import printed_address

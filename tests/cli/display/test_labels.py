@@ -10,10 +10,7 @@ from requirements import requirement
 from sidestream import cli
 from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.cli.display.screen import Screen
-from sidestream.protocols.ai_sdk.message import UIMessageEncoder
-from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
-from sidestream.replay.provider import replay
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Finish,
     StepFinish,
     StepStart,
@@ -23,6 +20,9 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.protocols.ai_sdk.message import UIMessageEncoder
+from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
+from sidestream.replay.provider import replay
 from sidestream.testing import Recording, ReplayTransport
 
 DEMO = Path(cli.__file__).parent / "commands" / "demo"

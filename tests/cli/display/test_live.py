@@ -20,8 +20,8 @@ from sidestream.cli.display import live_screen
 from sidestream.cli.display.live_screen import LiveScreen, MarkdownStream, drawn, picture_protocol
 from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.cli.display.screen import Screen
+from sidestream.parts import StreamPart, StreamStart, ToolCall, ToolInputDelta, ToolResult
 from sidestream.replay.provider import replay
-from sidestream.stream.parts import StreamPart, StreamStart, ToolCall, ToolInputDelta, ToolResult
 from sidestream.testing import (
     FakeProvider,
     Recording,

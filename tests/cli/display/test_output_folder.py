@@ -10,7 +10,7 @@ from requirements import requirement
 from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.errors import ConfigurationError
 from sidestream.files.saving import MAX_NAME_BYTES, safe_name
-from sidestream.stream.parts import File
+from sidestream.parts import File
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ from conformance.llama.launch import ALIAS, LocalModel, model_file
 from sidestream import Agent, OpenAIResponsesOptions
 from sidestream.errors import AuthenticationError
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.anthropic import AnthropicOptions
-from sidestream.stream import grammar
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Finish,
     Raw,
@@ -24,6 +22,8 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolResult,
 )
+from sidestream.providers.anthropic import AnthropicOptions
+from sidestream.stream import grammar
 from support.streams import input_text, of, one, streamed_text
 
 if model_file() is None:

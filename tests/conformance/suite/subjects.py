@@ -27,6 +27,7 @@ from conformance.suite.wires import (
 from sidestream import Agent, OpenAIChatOptions, OpenAIResponsesOptions
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
+from sidestream.parts import StreamPart
 from sidestream.providers.anthropic import AnthropicOptions, AnthropicThinking
 from sidestream.providers.anthropic.clouds import HOSTS
 from sidestream.providers.capabilities import Capabilities
@@ -37,7 +38,6 @@ from sidestream.providers.openai.responses.options import Reasoning
 from sidestream.providers.protocol import Provider
 from sidestream.providers.registry import caps_of, find_provider
 from sidestream.stream import grammar
-from sidestream.stream.parts import StreamPart
 from sidestream.testing import FakeProvider, Received, Reply
 from sidestream.transport.calls import HttpCall, HttpResponse, Transport
 from sidestream.wire.http import HttpTransport, close_session

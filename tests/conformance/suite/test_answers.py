@@ -8,8 +8,8 @@ from conformance.suite.subjects import Subject, run_parts
 from conformance.suite.wires import Text, Thought, strings
 from sidestream import Chat
 from sidestream.messages.message import ChatMessage, ThinkingPart
+from sidestream.parts import Finish, Raw, ReasoningDelta, ResponseMetadata, StepFinish, TextDelta
 from sidestream.providers.capabilities import instead_of
-from sidestream.stream.parts import Finish, Raw, ReasoningDelta, ResponseMetadata, StepFinish, TextDelta
 from sidestream.testing import no_leaks
 from support.streams import of, one, streamed_text
 

@@ -8,7 +8,7 @@ from conformance.suite.subjects import Subject, run_parts, scripted
 from conformance.suite.wires import Call, Text, Thought, objects, strings
 from requirements import requirement
 from sidestream.messages.message import ChatMessage, DataPart
-from sidestream.stream.parts import Finish, Raw
+from sidestream.parts import Finish, Raw
 from sidestream.testing import pixel_png
 from support.streams import of, one, streamed_text
 

@@ -7,11 +7,11 @@ from conformance.suite.subjects import KEY, Subject, run_parts
 from conformance.suite.wires import Completions, Text, embeddings
 from sidestream import Agent, cosine_similarity
 from sidestream.errors import UnsupportedError
+from sidestream.parts import Finish
 from sidestream.providers.capabilities import instead_of
 from sidestream.providers.openai.chat import PRESETS
 from sidestream.providers.openai.chat.provider import CompletionsProvider
 from sidestream.providers.protocol import MakesMedia
-from sidestream.stream.parts import Finish
 from sidestream.testing import ChatScript, FakeProvider
 from sidestream.wire.http import close_session
 from support.streams import one, streamed_text

@@ -11,9 +11,9 @@ from conformance.suite.wires import Text
 from requirements import requirement
 from sidestream.errors import StreamTimeoutError
 from sidestream.limits import Limits
+from sidestream.parts import Error, Finish, StreamPart, TextDelta
 from sidestream.run.run import Run
 from sidestream.stream import grammar
-from sidestream.stream.parts import Error, Finish, StreamPart, TextDelta
 from sidestream.testing import Keepalives, Reply
 from sidestream.testing.replies import encode_event
 

@@ -6,7 +6,8 @@ from typing import Any
 from conformance.suite.subjects import Subject
 from conformance.suite.wires import Call, Text, strings
 from requirements import requirement
-from sidestream import Steer, StepFinish, StepStart, StreamStart, ToolResult
+from sidestream import ToolResult
+from sidestream.parts import Steer, StepFinish, StepStart, StreamStart
 from sidestream.stream import grammar
 
 

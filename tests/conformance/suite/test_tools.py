@@ -6,10 +6,10 @@ from conformance.suite.subjects import Subject, run_parts
 from conformance.suite.wires import Call, Text, Thought
 from sidestream.errors import UnsupportedError
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import Finish, StepFinish, ToolCall, ToolResult
 from sidestream.providers.capabilities import instead_of
 from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.registry import hosts_of
-from sidestream.stream.parts import Finish, StepFinish, ToolCall, ToolResult
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, RemoteMCP, Shell, WebFetch, WebSearch
 from sidestream.tools.tool import ToolError
 from support.streams import of, one, streamed_text

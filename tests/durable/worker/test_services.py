@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from requirements import requirement
-from sidestream import Agent, Chat, Error, Finish, Tool, ToolContext, ToolRaisedError
+from sidestream import Agent, Chat, Tool, ToolContext
 from sidestream.durable.beginning import begin_again
 from sidestream.durable.client import RunClient
 from sidestream.durable.engines.embedded import EmbeddedEngine
@@ -25,8 +25,9 @@ from sidestream.durable.outages import Outage
 from sidestream.durable.worker.reconciler import SETTLING_S, Reconciler
 from sidestream.durable.worker.service import Agents, WorkerService
 from sidestream.durable.worker.worker import until_lost
-from sidestream.errors import StoreError
+from sidestream.errors import StoreError, ToolRaisedError
 from sidestream.jsontext import as_object, objects
+from sidestream.parts import Error, Finish
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.fold import stream_of
 from sidestream.store.opening import open_store

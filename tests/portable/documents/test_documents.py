@@ -389,7 +389,7 @@ async def test_hostile_document_is_typed_error(data: bytes, name: str, limits: D
 
 _PARSES = """
 import asyncio, base64, json, sys
-from sidestream import DocumentError
+from sidestream.errors import DocumentError
 from sidestream.portable.documents import read
 
 async def main():

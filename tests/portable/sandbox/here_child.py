@@ -6,7 +6,8 @@ With `keep`, the conversation keeps its container.
 import asyncio
 import sys
 
-from sidestream import Agent, Chat, CodeInterpreter, Custom, ToolEvent, ToolResult
+from sidestream import Agent, Chat, CodeInterpreter, ToolResult
+from sidestream.parts import Custom, ToolEvent
 from sidestream.store import open_store
 
 

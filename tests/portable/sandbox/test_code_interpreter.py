@@ -12,16 +12,15 @@ from sidestream import (
     ChatMessage,
     CodeInterpreter,
     ConfigurationError,
-    Custom,
     DataPart,
-    Network,
     StreamPart,
     TextPart,
-    ToolEvent,
     ToolResult,
     UnsupportedError,
 )
+from sidestream.parts import Custom, ToolEvent
 from sidestream.testing import ChatScript, FakeProvider, check_stream
+from sidestream.tools import Network
 from support.sandboxes import needs
 
 NAME = "code_interpreter"

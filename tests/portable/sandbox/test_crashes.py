@@ -10,7 +10,8 @@ import pytest
 
 from portable.sandbox.test_containers import processes
 from requirements import requirement
-from sidestream import Agent, Chat, CodeInterpreter, Custom, ToolResult
+from sidestream import Agent, Chat, CodeInterpreter, ToolResult
+from sidestream.parts import Custom
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store import open_store
 from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript, error_reply

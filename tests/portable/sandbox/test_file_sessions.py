@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import Agent, Chat, CodeInterpreter, ConfigurationError, Context, Custom, DataPart
+from sidestream import Agent, Chat, CodeInterpreter, ConfigurationError, Context, DataPart
+from sidestream.parts import Custom
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.testing import (
     ChatScript,

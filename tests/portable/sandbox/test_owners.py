@@ -13,12 +13,12 @@ from sidestream import (
     Chat,
     ChatMessage,
     CodeInterpreter,
-    Custom,
     ProgrammaticToolCalling,
     Shell,
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.parts import Custom
 from sidestream.portable.sandbox.bare import UnisolatedWarning
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store import open_store

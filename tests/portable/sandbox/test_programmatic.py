@@ -15,14 +15,13 @@ from sidestream import (
     ProgrammaticToolCalling,
     RunState,
     Tool,
-    ToolCall,
     ToolCallPart,
     ToolResult,
     ToolResultPart,
     ToolRun,
     open_store,
 )
-from sidestream.stream.parts import program_of
+from sidestream.parts import ToolCall, program_of
 from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, check_stream
 from support.sandboxes import needs
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, ApplyPatch, ConfigurationError, Shell, StreamPart, ToolEvent, ToolResult
+from sidestream import Agent, ApplyPatch, ConfigurationError, Shell, StreamPart, ToolResult
+from sidestream.parts import ToolEvent
 from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, check_stream
 from support.sandboxes import USER, given_to_user, needs
 

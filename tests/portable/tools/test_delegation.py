@@ -18,12 +18,12 @@ from sidestream import (
     RunState,
     Source,
     StreamPart,
-    ToolEvent,
     ToolResult,
     UnsupportedError,
     WebSearch,
     open_store,
 )
+from sidestream.parts import ToolEvent
 from sidestream.testing import ChatScript, FakeProvider, ResponsesScript, ScriptedModel, check_stream, tool_call
 
 BY = "openai-responses"

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
+from sidestream.parts import Error, Finish, StepFinish, StepOutcome, StepStart, StreamPart, StreamStart
 from sidestream.providers.anthropic.context import MessagesContext
 from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
 from sidestream.stream.grammar import check
-from sidestream.stream.parts import Error, Finish, StepFinish, StepOutcome, StepStart, StreamPart, StreamStart
 from sidestream.testing.messages_script import MessagesScript
 from support.streams import PNG_BASE64, Event, wire
 

@@ -12,9 +12,9 @@ from sidestream.agent.agent import Agent
 from sidestream.errors import ProviderError, StreamTruncatedError
 from sidestream.limits import Limits
 from sidestream.messages.message import DataPart, LinkPart, messages_from_json, messages_to_json
+from sidestream.parts import Custom, Error, Finish, StepFinish, StreamPart, ToolResult
 from sidestream.providers.anthropic import AnthropicOptions, Memory
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Error, Finish, StepFinish, StreamPart, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, no_leaks, sse
 from sidestream.testing.messages_script import MessagesScript
 from sidestream.tools.server_side import CodeInterpreter, WebSearch

@@ -18,10 +18,7 @@ from providers.anthropic.messages_wire import (
 )
 from requirements import requirement
 from sidestream.messages.message import DataPart, LinkPart
-from sidestream.providers.anthropic.context import MessagesContext
-from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
-from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     File,
@@ -42,6 +39,9 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
 )
+from sidestream.providers.anthropic.context import MessagesContext
+from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
+from sidestream.providers.protocol import FileRef
 from sidestream.testing.messages_script import MessagesScript
 from support.streams import PNG, inside, messages, of, one, streamed_text, wire, without_events
 

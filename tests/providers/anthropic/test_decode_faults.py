@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from providers.anthropic.messages_wire import EVERY_BLOCK, decode, decode_whole
 from requirements import requirement
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     File,
     Finish,

@@ -11,12 +11,12 @@ import pytest
 from requirements import requirement
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import Custom
 from sidestream.providers.anthropic import PROVIDER, AnthropicOptions
 from sidestream.providers.anthropic.files import read_file
 from sidestream.providers.anthropic.provider import MessagesModel
 from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings
 from sidestream.providers.registry import find_provider
-from sidestream.stream.parts import Custom
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import ImageGeneration, WebFetch
 from sidestream.wire.http import HttpTransport

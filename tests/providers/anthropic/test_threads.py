@@ -9,9 +9,9 @@ from providers.anthropic.test_encode_types import assert_fits
 from requirements import requirement
 from sidestream import Agent, ChatMessage, RemoteMCP
 from sidestream.errors import ProviderError
+from sidestream.parts import Custom, Error, ToolResult
 from sidestream.providers.anthropic import AnthropicOptions
 from sidestream.providers.anthropic.provider import COMPACTION_ERRORS
-from sidestream.stream.parts import Custom, Error, ToolResult
 from sidestream.testing import FakeProvider, MessagesScript, json_reply
 
 BETA = "message-threads-2026-08-12"

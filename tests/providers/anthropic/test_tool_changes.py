@@ -12,8 +12,8 @@ from providers.anthropic.test_encode_types import assert_fits
 from requirements import requirement
 from sidestream import Agent
 from sidestream.messages.message import messages_from_json, messages_to_json
+from sidestream.parts import Custom
 from sidestream.providers.anthropic import AnthropicOptions, Compact
-from sidestream.stream.parts import Custom
 from sidestream.testing import FakeProvider, MessagesScript, error_reply
 from sidestream.tools.tool import Tool
 from support.mcp_servers.peers import rogue

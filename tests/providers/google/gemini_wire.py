@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
+from sidestream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
 from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.decode.decoder import GenerateContentDecoder
 from sidestream.providers.google.interactions.decode import InteractionsDecoder
 from sidestream.providers.google.interactions.options import InteractionContext
 from sidestream.providers.protocol import Decoder
 from sidestream.stream.grammar import check
-from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
 from sidestream.testing.gemini_script import GeminiScript, InteractionScript
 from support.streams import Event, wire
 

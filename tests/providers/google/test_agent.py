@@ -10,9 +10,9 @@ from requirements import requirement
 from sidestream.agent.agent import Agent
 from sidestream.errors import ProviderError, StreamTruncatedError
 from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
+from sidestream.parts import Custom, Error, Finish, StreamPart, StreamStart
 from sidestream.providers.google import GoogleInteractionsOptions
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Error, Finish, StreamPart, StreamStart
 from sidestream.testing import FakeProvider, Reply, json_reply, sse
 from sidestream.testing.gemini_script import GeminiScript, InteractionScript
 from sidestream.tools.server_side import CodeInterpreter, WebSearch

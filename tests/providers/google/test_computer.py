@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, ComputerUse, DataPart, GoogleComputerUse, GoogleOptions
+from sidestream import Agent, ComputerUse, DataPart, GoogleOptions
 from sidestream.actions import (
     Click,
     ComputerAction,
@@ -23,6 +23,7 @@ from sidestream.actions import (
     Type,
     Wait,
 )
+from sidestream.providers.google import GoogleComputerUse
 from sidestream.testing import FakeProvider
 from sidestream.testing.gemini_script import GeminiScript, InteractionScript
 from support.streams import PNG

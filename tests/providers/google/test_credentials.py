@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Recording, RecordingTransport
+from sidestream import Agent
 from sidestream.errors import ConfigurationError, ProviderError
 from sidestream.limits import Limits
 from sidestream.providers.google import (
@@ -26,7 +26,7 @@ from sidestream.providers.google import (
 )
 from sidestream.providers.google.interactions.model import InteractionsModel
 from sidestream.providers.protocol import Settings
-from sidestream.testing import FakeProvider, InteractionScript, error_reply, json_reply
+from sidestream.testing import FakeProvider, InteractionScript, Recording, RecordingTransport, error_reply, json_reply
 from sidestream.text.redaction import MAX_SECRETS, register_secret
 from sidestream.wire.http import HttpTransport
 

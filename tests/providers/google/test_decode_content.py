@@ -9,7 +9,7 @@ from providers.google.gemini_wire import both, decode, decode_whole, session
 from requirements import requirement
 from sidestream.jsontext import as_object
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart, ThinkingPart
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     File,
     Finish,

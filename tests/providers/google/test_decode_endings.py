@@ -6,8 +6,7 @@ import pytest
 
 from providers.google.gemini_wire import both, decode, decode_whole, kept
 from requirements import requirement
-from sidestream.providers.google.decode.outcome import REASONS
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     Finish,
@@ -20,6 +19,7 @@ from sidestream.stream.parts import (
     ToolInputEnd,
     ToolResult,
 )
+from sidestream.providers.google.decode.outcome import REASONS
 from sidestream.testing.gemini_script import GeminiScript
 from support.streams import messages, of, one, streamed_text
 

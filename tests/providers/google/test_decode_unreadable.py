@@ -8,9 +8,9 @@ from hypothesis import given, strategies as st
 
 from providers.google.gemini_wire import as_run, decode, decode_whole
 from requirements import requirement
+from sidestream.parts import Error, Finish, Raw
 from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.decode.decoder import GenerateContentDecoder
-from sidestream.stream.parts import Error, Finish, Raw
 from sidestream.testing.gemini_script import GeminiScript
 from support.streams import of, one, streamed_text
 

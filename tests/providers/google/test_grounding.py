@@ -6,9 +6,9 @@ import pytest
 
 from providers.google.gemini_wire import both, decode, kept
 from requirements import requirement
+from sidestream.parts import Finish, Raw, Source, TextEnd, ToolEvent
 from sidestream.providers.google.decode.grounding import merge
 from sidestream.providers.google.decode.state import MAX_CITED_BYTES, GrowingText
-from sidestream.stream.parts import Finish, Raw, Source, TextEnd, ToolEvent
 from sidestream.testing.gemini_script import GeminiScript
 from support.streams import messages, of, one
 

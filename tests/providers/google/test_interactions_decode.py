@@ -9,11 +9,7 @@ from hypothesis import given, strategies as st
 from providers.google.gemini_wire import as_run, both_interactions, interaction, kept, whole_interaction
 from requirements import requirement
 from sidestream.messages.message import DataPart, TextPart, ThinkingPart
-from sidestream.providers.google.interactions.decode import STATUSES, InteractionsDecoder
-from sidestream.providers.google.interactions.options import InteractionContext
-from sidestream.providers.google.interactions.steps import STEPS
-from sidestream.stream import grammar
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     File,
@@ -30,6 +26,10 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
+from sidestream.providers.google.interactions.decode import STATUSES, InteractionsDecoder
+from sidestream.providers.google.interactions.options import InteractionContext
+from sidestream.providers.google.interactions.steps import STEPS
+from sidestream.stream import grammar
 from sidestream.testing.gemini_script import InteractionScript
 from support.streams import PNG, input_text, messages, of, one, streamed_text, wire
 

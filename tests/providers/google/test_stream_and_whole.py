@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from providers.google.gemini_wire import both, both_interactions, kept
 from requirements import requirement
 from sidestream.messages.message import ChatMessage
-from sidestream.stream.parts import Custom, Finish, Source, StreamPart, ToolCall, ToolResult
+from sidestream.parts import Custom, Finish, Source, StreamPart, ToolCall, ToolResult
 from sidestream.testing.gemini_script import GeminiScript, InteractionScript
 from support.streams import PNG, messages, of, one
 

@@ -7,10 +7,10 @@ import pytest
 
 from sidestream import Agent
 from sidestream.errors import ConfigurationError
+from sidestream.parts import StreamPart
 from sidestream.providers.local.files import PACKAGES, folder_of
 from sidestream.providers.openai.chat import OpenAIChatOptions
 from sidestream.stream import grammar
-from sidestream.stream.parts import StreamPart
 
 OPTIONS = OpenAIChatOptions(temperature=0, max_completion_tokens=60)
 

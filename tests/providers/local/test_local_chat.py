@@ -13,8 +13,8 @@ from requirements import requirement
 from sidestream import Agent
 from sidestream.errors import ConfigurationError, ContextOverflowError, UnsupportedError
 from sidestream.messages.message import ChatMessage, DataPart, ToolCallPart, ToolResultPart
+from sidestream.parts import Finish, Raw, ResponseMetadata, StepFinish, TextDelta, ToolCall, ToolResult
 from sidestream.providers.openai.chat import OpenAIChatOptions
-from sidestream.stream.parts import Finish, Raw, ResponseMetadata, StepFinish, TextDelta, ToolCall, ToolResult
 from support.streams import of, one, streamed_text
 
 skip_without("xllamacpp", model="smollm2-135m")

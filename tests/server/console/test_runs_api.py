@@ -10,12 +10,12 @@ import httpx2
 
 from requirements import requirement
 from server.serving import JOB, KEY, agent_of, ended, serving
+from sidestream.parts import part_from_json
 from sidestream.server import create_app
 from sidestream.server.console import runs_api
 from sidestream.server.security import owner_name
 from sidestream.store.records import Row
 from sidestream.stream import grammar
-from sidestream.stream.parts import part_from_json
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 

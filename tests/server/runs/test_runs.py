@@ -16,6 +16,7 @@ from server.serving import agent_of
 from sidestream import Agent
 from sidestream.durable.log.jobs import Job, job_in
 from sidestream.errors import ConflictError, SteerError
+from sidestream.parts import Error, Finish, TextDelta, ToolInputDelta
 from sidestream.server import create_app
 from sidestream.server.errors import RequestError
 from sidestream.server.server import Server
@@ -27,7 +28,6 @@ from sidestream.store.protocol import Append, Store
 from sidestream.store.records import Row, RunStarted, Segment
 from sidestream.store.wrapped import WrappedStore
 from sidestream.stream import grammar
-from sidestream.stream.parts import Error, Finish, TextDelta, ToolInputDelta
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.children import started
 from support.stores import BOUND_S

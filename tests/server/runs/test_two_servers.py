@@ -16,11 +16,11 @@ from sidestream.durable.client import RunClient
 from sidestream.durable.log import reconciler_leases
 from sidestream.durable.log.jobs import Job, worker_name
 from sidestream.errors import ConflictError, SteerError
+from sidestream.parts import Error, Steer, TextDelta
 from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 from sidestream.store.records import Record, RunStarted, Segment
-from sidestream.stream.parts import Error, Steer, TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.children import started
 from support.stores import BOUND_S

@@ -10,16 +10,23 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, ApprovalError, Chat, ConflictError, StoreError, tool
-from sidestream.errors import ConfigurationError, RunError, StreamTruncatedError, ToolServerError
+from sidestream import Agent, ApprovalError, Chat, tool
+from sidestream.errors import (
+    ConfigurationError,
+    ConflictError,
+    RunError,
+    StoreError,
+    StreamTruncatedError,
+    ToolServerError,
+)
 from sidestream.messages.message import DataPart
+from sidestream.parts import Custom, Error, Finish, StreamPart, ToolResult
 from sidestream.store import Store, open_store
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.segments import INCREMENTS
 from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Error, Finish, StreamPart, ToolResult
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools import approvals
 from sidestream.turn.ledger import UNCERTAIN

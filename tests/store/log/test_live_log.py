@@ -16,14 +16,7 @@ from msgspec import to_builtins
 
 from requirements import requirement
 from sidestream import Agent, Chat, ImageGeneration
-from sidestream.store import LogDetail, Store
-from sidestream.store.log.conversation import Conversation
-from sidestream.store.log.fold import stream_of
-from sidestream.store.log.segments import SegmentFold
-from sidestream.store.log.writer import INCREMENT_BYTES, Writer
-from sidestream.store.records import Record, Segment
-from sidestream.stream import grammar
-from sidestream.stream.parts import (
+from sidestream.parts import (
     File,
     StepStart,
     TextDelta,
@@ -32,6 +25,13 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
+from sidestream.store import LogDetail, Store
+from sidestream.store.log.conversation import Conversation
+from sidestream.store.log.fold import stream_of
+from sidestream.store.log.segments import SegmentFold
+from sidestream.store.log.writer import INCREMENT_BYTES, Writer
+from sidestream.store.records import Record, Segment
+from sidestream.stream import grammar
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from support.children import started
 from support.places import TESTS

@@ -14,14 +14,7 @@ from msgspec.structs import replace
 from requirements import requirement
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ChatMessage
-from sidestream.replay.provider import replay
-from sidestream.replay.recording import Recording
-from sidestream.replay.transport import ReplayTransport
-from sidestream.store.log.fold import fold, joined, stream_of
-from sidestream.store.log.segments import INCREMENTS, SegmentFold
-from sidestream.store.records import Body, MessageAdded, Record, Row, RunStarted, Segment, kind_of, pack, unpack
-from sidestream.stream.grammar import check
-from sidestream.stream.parts import (
+from sidestream.parts import (
     File,
     Finish,
     ReasoningDelta,
@@ -36,6 +29,13 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
 )
+from sidestream.replay.provider import replay
+from sidestream.replay.recording import Recording
+from sidestream.replay.transport import ReplayTransport
+from sidestream.store.log.fold import fold, joined, stream_of
+from sidestream.store.log.segments import INCREMENTS, SegmentFold
+from sidestream.store.records import Body, MessageAdded, Record, Row, RunStarted, Segment, kind_of, pack, unpack
+from sidestream.stream.grammar import check
 from support.places import RECORDINGS
 
 FILES = sorted(path for path in RECORDINGS.rglob("*.json")) if RECORDINGS.is_dir() else []

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, ConflictError, StoreError
-from sidestream.errors import ConfigurationError
+from sidestream import Agent, Chat
+from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import Custom, Finish, StreamStart, TextDelta
 from sidestream.store import LogDetail, open_store
 from sidestream.store.log.writer import Writer
 from sidestream.store.postgres.store import PostgresStore
@@ -22,7 +23,6 @@ from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.store.wrapped import WrappedStore
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Finish, StreamStart, TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript
 from support.postgres import Server, binaries, shared_server
 from support.stores import BOUND_S, rows

@@ -10,12 +10,13 @@ from hostile.corpus import SCRIPTS, events_of, scripted, with_events
 from hostile.judge import stored
 from hostile.mutations import MUTATIONS
 from requirements import requirement
-from sidestream import Agent, Chat, ChatMessage, StoreError, TextPart, ToolContext
+from sidestream import Agent, Chat, ChatMessage, TextPart, ToolContext
+from sidestream.errors import StoreError
+from sidestream.parts import Custom, File, Source, StepFinish, StepStart, StreamStart, ToolEvent, Usage
 from sidestream.store import Store
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.writer import NOT_STORED, Writer
 from sidestream.store.records import Row, Segment
-from sidestream.stream.parts import Custom, File, Source, StepFinish, StepStart, StreamStart, ToolEvent, Usage
 from sidestream.testing import ChatScript, FakeProvider, MessagesScript, ScriptedModel, tool_call
 from sidestream.tools.context import Emitted
 from support.stores import Opens

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, StoreError
+from sidestream import Agent, Chat
+from sidestream.errors import StoreError
 from sidestream.messages.references import blob_of
+from sidestream.parts import Custom, StreamPart
 from sidestream.providers.openai.responses import OpenAIResponsesOptions
 from sidestream.store import Store, open_store
 from sidestream.store.blobs.folder import BlobFolder
 from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
-from sidestream.stream.parts import Custom, StreamPart
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript, error_reply
 
 GONE = error_reply(400, "previous_response_not_found", "Previous response with id 'r1' not found.")

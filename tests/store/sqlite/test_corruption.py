@@ -16,9 +16,9 @@ import pytest
 from requirements import requirement
 from sidestream import Agent, Chat, ChatMessage
 from sidestream.errors import StoreError
+from sidestream.parts import StepStart, TextEnd
 from sidestream.store.records import MessageAdded, RunStarted, Segment, pack
 from sidestream.store.sqlite.store import SqliteStore
-from sidestream.stream.parts import StepStart, TextEnd
 from store.sqlite.corruption import DAMAGES, PAGE, history
 from support.places import TESTS
 from support.stores import digest_of, row, rows

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from openai import AsyncOpenAI
 
 from requirements import requirement
-from sidestream import Agent, Limits, OpenAIResponsesOptions, Recording, RecordingTransport, ReplayTransport
+from sidestream import Agent, Limits, OpenAIResponsesOptions
 from sidestream.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -20,13 +20,16 @@ from sidestream.errors import (
     RateLimitedError,
     RunError,
 )
+from sidestream.parts import Custom, TextDelta
 from sidestream.providers.openai.responses.websocket import RESPONSES_WEBSOCKET
 from sidestream.replay.provider import replay
-from sidestream.stream.parts import Custom, TextDelta
 from sidestream.testing import (
     AwaitedSteer,
     FakeProvider,
     Received,
+    Recording,
+    RecordingTransport,
+    ReplayTransport,
     Reply,
     ResponsesScript,
     check_stream,

@@ -10,9 +10,9 @@ from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.cli.display.screen import Screen, one_line, strip_controls
 from sidestream.errors import BlobError
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
+from sidestream.parts import Finish, Source, StepFinish, StreamPart, TextStart
 from sidestream.store import records
 from sidestream.store.protocol import Store
-from sidestream.stream.parts import Finish, Source, StepFinish, StreamPart, TextStart
 from sidestream.tools.approvals import Decision, PendingApproval
 
 

@@ -235,8 +235,8 @@ def files(id: str | None, store: str | None, out: Path | None) -> int:
         from sidestream.cli.display.output_folder import OutputFolder
         from sidestream.cli.inputs.conversations import find_conversation
         from sidestream.errors import BlobError
+        from sidestream.parts import File
         from sidestream.store.records import Segment, unpack
-        from sidestream.stream.parts import File
 
         info = await find_conversation(opened, id, default_to_latest=True)
         folder = OutputFolder(out) if out is not None else None

@@ -13,6 +13,7 @@ from sidestream.cli.chat.transcript import format_time
 from sidestream.cli.display.screen import one_line, strip_controls
 from sidestream.cli.inputs import options
 from sidestream.cli.inputs.conversations import with_store
+from sidestream.parts import Finish, StepFinish, StepStart, StreamPart
 from sidestream.protocols.markdown import to_markdown
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import ResponseHead
@@ -20,7 +21,6 @@ from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest,
 from sidestream.store.log.summary import text_of
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import MessageAdded, Record, RunStarted, Segment
-from sidestream.stream.parts import Finish, StepFinish, StepStart, StreamPart
 from sidestream.text.redaction import redact
 
 if TYPE_CHECKING:

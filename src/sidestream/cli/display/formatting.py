@@ -5,11 +5,11 @@ from typing import Literal
 
 from sidestream import jsontext
 from sidestream.cli.display.screen import one_line
+from sidestream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
 from sidestream.results.citations import CitedSource
 from sidestream.results.tool_code import output_text
 from sidestream.results.tool_labels import LABELS, MAX_LABEL_CHARS, things, tool_label
 from sidestream.results.tool_runs import ToolRun
-from sidestream.stream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
 from sidestream.text.html import without_tracking
 from sidestream.text.redaction import redact
 

@@ -11,8 +11,8 @@ from sidestream.cli.display.progress import Detail, ProgressView, live_clock
 from sidestream.cli.display.screen import Screen, has_colour
 from sidestream.cli.display.view import JsonLinesView, View
 from sidestream.cli.stdio import byte_stream, text_stream
+from sidestream.parts import Finish, FinishReason
 from sidestream.run.run import Run
-from sidestream.stream.parts import Finish, FinishReason
 
 
 class ViewOptions(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sidestream.errors import ConfigurationError
 from sidestream.files.saving import safe_name, save_in
-from sidestream.stream.parts import File
+from sidestream.parts import File
 
 
 class OutputFolder:

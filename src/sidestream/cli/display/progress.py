@@ -6,7 +6,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from sidestream import jsontext
+from sidestream import jsontext, parts
 from sidestream.cli.display import formatting
 from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.cli.display.screen import Screen, one_line
@@ -14,7 +14,6 @@ from sidestream.results.citations import Citations, source_key
 from sidestream.results.tool_code import ANY_FIELD, CODE_FIELDS, CodeExtractor, code_fields, code_in
 from sidestream.results.tool_labels import WRITING_CODE, is_code, language_of
 from sidestream.results.tool_runs import ToolRun, ToolRunFold
-from sidestream.stream import parts
 from sidestream.text.redaction import redact
 from sidestream.tools.grants import CALL_GRANTED
 

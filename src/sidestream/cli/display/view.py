@@ -5,7 +5,7 @@ from typing import BinaryIO, Protocol, TextIO
 from sidestream.cli.display import formatting
 from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.cli.display.screen import write
-from sidestream.stream.parts import Custom, File, StreamPart
+from sidestream.parts import Custom, File, StreamPart
 
 
 class View(Protocol):

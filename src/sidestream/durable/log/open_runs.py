@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from sidestream.durable.log.jobs import MAX_ATTEMPTS, Job, job_in
+from sidestream.parts import Error, Finish, StepFinish, StepStart, StreamStart, ToolApprovalRequest, Usage
 from sidestream.store.log.writer import Writer
 from sidestream.store.protocol import Store
 from sidestream.store.records import STARTED, STEP_FINISH, Record, Row, RunCancelled, RunStarted, Segment, unpack
-from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamStart, ToolApprovalRequest, Usage
 from sidestream.turn.ledger import has_unreported
 from sidestream.turn.rounds import approval_request
 from sidestream.turn.state import AwaitDecision, RunState

@@ -12,12 +12,12 @@ from sidestream.durable.log.open_runs import cancel_run, job_of
 from sidestream.durable.log.tokens import token_after
 from sidestream.errors import ConflictError, SidestreamError, SteerError
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import Steer
 from sidestream.run.run import Run
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.follow import follow
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import GrantsSet, Record, Row, Segment, open_run
-from sidestream.stream.parts import Steer
 from sidestream.turn.state import AwaitDecision, Over
 
 STOP_WAIT_S = 5.0

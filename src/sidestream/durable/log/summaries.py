@@ -7,10 +7,10 @@ from msgspec.structs import asdict
 
 from sidestream.durable.log.jobs import Job
 from sidestream.durable.log.open_runs import job_of, last_start, steps_of
+from sidestream.parts import Finish, Usage
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.protocol import ConversationInfo, Store
 from sidestream.store.records import Row, RunStarted, Segment, unpack
-from sidestream.stream.parts import Finish, Usage
 from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.state import TurnStatus
 

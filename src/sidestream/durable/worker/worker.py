@@ -20,6 +20,7 @@ from sidestream.durable.log.jobs import Job, driven_details
 from sidestream.durable.outages import Outage
 from sidestream.errors import ConfigurationError, ConflictError, FencedError, SidestreamError, SteerError, StoreError
 from sidestream.logs import get_logger
+from sidestream.parts import Error
 from sidestream.run.run import Run
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.flush_schedule import moments
@@ -27,7 +28,6 @@ from sidestream.store.log.writer import LogDetail
 from sidestream.store.protocol import SharedStore
 from sidestream.store.queries import POSTS
 from sidestream.store.records import Row, open_run
-from sidestream.stream.parts import Error
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.state import AwaitDecision

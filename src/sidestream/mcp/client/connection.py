@@ -313,8 +313,8 @@ class Connection:
         from mcp import Client
         from mcp_types import Implementation, ServerNotification, ToolListChangedNotification
 
+        from sidestream import __version__
         from sidestream.mcp.client.tasks import TasksExtension
-        from sidestream.version import __version__
 
         async def on_message(message: "ServerNotification | Exception") -> None:
             if isinstance(message, ToolListChangedNotification):

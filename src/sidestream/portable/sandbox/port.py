@@ -12,7 +12,7 @@ from msgspec import Struct
 from sidestream.errors import SidestreamError
 from sidestream.limits import DEFAULT_SANDBOX_LIMITS, SandboxLimits
 from sidestream.messages.container_files import FOLDER as FOLDER
-from sidestream.stream.parts import Json
+from sidestream.parts import Json
 
 Ending = Literal["completed", "raised", "timeout", "output", "memory", "flood", "died"]
 """Outcome of a cell or command. After the last five, the container and its variables and files no longer exist."""

@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from sidestream.parts import Json
 from sidestream.portable.sandbox import port
 from sidestream.portable.sandbox.workspace import Stage
-from sidestream.stream.parts import Json
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from sidestream.errors import ConfigurationError, FetchError, UnsupportedError
 from sidestream.jsontext import Json, JsonObject, as_list, as_object, text_in
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import File, Finish, Source, StreamPart, TextDelta, TextEnd, ToolEvent, ToolResult
 from sidestream.portable.search.engine import MAX_SNIPPET_CHARS
 from sidestream.portable.services import Services
 from sidestream.portable.stages import Unstaged
@@ -21,7 +22,6 @@ from sidestream.portable.tools.web_fetch import QUESTION, FetchGuard
 from sidestream.providers.protocol import ModelRequest, Provider, Settings
 from sidestream.providers.registry import ModelString, find_provider, hosts_of, installed_providers
 from sidestream.run.run import Run
-from sidestream.stream.parts import File, Finish, Source, StreamPart, TextDelta, TextEnd, ToolEvent, ToolResult
 from sidestream.tools.server_side import ServerSideTool, WebFetch
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset

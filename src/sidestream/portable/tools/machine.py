@@ -17,13 +17,13 @@ from sidestream.jsontext import JsonObject
 from sidestream.limits import CODE_LIMITS, DEFAULT_SANDBOX_LIMITS, MIB, SandboxLimits
 from sidestream.messages.container_files import container_files_in, load_files
 from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
+from sidestream.parts import Custom, File, ToolEvent
 from sidestream.portable.sandbox.choice import sandbox_named
 from sidestream.portable.sandbox.containers import GONE, Containers, KeptContainer
 from sidestream.portable.sandbox.port import ENDED, CodeFile, ContainerSpec, Ending, SandboxError
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED
 from sidestream.store.ids import ConversationId
 from sidestream.store.wrapped import identity_of
-from sidestream.stream.parts import Custom, File, ToolEvent
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, Shell
 from sidestream.tools.tool import ToolContext, ToolError

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from sidestream.errors import ConflictError
 from sidestream.jsontext import JsonObject, as_list, as_object
 from sidestream.limits import MAX_MEMORY_BYTES, MAX_MEMORY_FILES
+from sidestream.parts import Custom
 from sidestream.portable.services import Services
 from sidestream.portable.tools.functions import Functions
 from sidestream.store.ids import MAX_ID, RESERVED, owner_in
 from sidestream.store.protocol import Store
 from sidestream.store.records import Row, Segment, pack, unpack
-from sidestream.stream.parts import Custom
 from sidestream.tools.server_side import Memory
 from sidestream.tools.tool import Tool, ToolContext, ToolError, ToolOutcome
 from sidestream.tools.toolset import Toolset

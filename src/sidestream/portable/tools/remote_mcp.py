@@ -14,7 +14,7 @@ from sidestream.jsontext import Json, JsonObject, as_object
 from sidestream.limits import DEFAULT_LIMITS
 from sidestream.mcp import MCPServer
 from sidestream.messages.message import DataPart, LinkPart
-from sidestream.stream.parts import ToolCall
+from sidestream.parts import ToolCall
 from sidestream.tools.context import ToolContext
 from sidestream.tools.outcome import ToolOutcome
 from sidestream.tools.results import cut

@@ -6,13 +6,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sidestream.errors import FetchError, SidestreamError
+from sidestream.parts import File
 from sidestream.portable.documents import why_empty
 from sidestream.portable.documents.document import HTML_TYPES
 from sidestream.portable.fetch import EgressPolicy, Fetched, Fetcher
 from sidestream.portable.fetch.policy import MAX_HOPS, KnownAddresses
 from sidestream.portable.services import Services
 from sidestream.portable.tools.functions import Functions
-from sidestream.stream.parts import File
 from sidestream.text.urls import host_of
 from sidestream.tools.approvals import PendingApproval, Suspended, digest_of
 from sidestream.tools.execution import ToolOutcome

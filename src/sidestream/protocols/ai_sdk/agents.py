@@ -10,13 +10,12 @@ from typing import Any, get_args
 
 from msgspec import ValidationError, convert
 
-from sidestream import jsontext
+from sidestream import jsontext, parts
 from sidestream.jsontext import JsonObject
 from sidestream.messages.fold import APPROVAL_DECIDED
 from sidestream.protocols.ai_sdk.content import UrlOf, data_part, filled
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.protocols.ai_sdk.tools import ToolChunks
-from sidestream.stream import parts
 from sidestream.tools import grants
 
 Chunk = JsonObject

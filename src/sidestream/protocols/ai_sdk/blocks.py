@@ -1,8 +1,8 @@
 """Conversion of text, reasoning and sources to chunks of the UI message stream."""
 
 from sidestream.jsontext import JsonObject
+from sidestream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, Source, TextDelta, TextEnd, TextStart
 from sidestream.protocols.ai_sdk.content import filled, source_chunk, source_of, utf16
-from sidestream.stream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, Source, TextDelta, TextEnd, TextStart
 
 Chunk = JsonObject
 

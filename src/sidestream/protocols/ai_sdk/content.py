@@ -9,8 +9,8 @@ from sidestream import jsontext
 from sidestream.files import media_types
 from sidestream.jsontext import Json, JsonObject, without_none
 from sidestream.messages.message import Content, DataPart, LinkPart, TextPart
+from sidestream.parts import Error, File, Source, ToolResult, Usage
 from sidestream.results import tool_facts
-from sidestream.stream.parts import Error, File, Source, ToolResult, Usage
 
 UrlOf = Callable[[str], str | None]
 """Function from a blob's digest to its URL at the web UI's origin; None if there is no such blob."""

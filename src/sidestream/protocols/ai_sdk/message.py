@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import convert
 from msgspec.structs import replace
 
-from sidestream import jsontext
+from sidestream import jsontext, parts
 from sidestream.jsontext import Json, JsonObject
 from sidestream.messages.fold import APPROVAL_DECIDED
 from sidestream.messages.message import Content, TextPart
@@ -33,7 +33,6 @@ from sidestream.protocols.ai_sdk.content import (
 )
 from sidestream.protocols.ai_sdk.tools import ToolChunks
 from sidestream.results.content import is_hit
-from sidestream.stream import parts
 from sidestream.stream.errors import redacted
 from sidestream.tools.approvals import PendingApproval
 from sidestream.tools.grants import CALL_GRANTED

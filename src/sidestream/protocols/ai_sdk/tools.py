@@ -1,11 +1,10 @@
 """Conversion of tool calls, results and approvals to chunks of the UI message stream."""
 
-from sidestream import jsontext
+from sidestream import jsontext, parts
 from sidestream.jsontext import JsonObject
 from sidestream.protocols.ai_sdk.content import UrlOf, data_part, error_text, filled, is_denial, with_urls
 from sidestream.results.tool_labels import tool_label
 from sidestream.results.tool_runs import NESTED, ToolFolds, ToolRun
-from sidestream.stream import parts
 from sidestream.tools.approvals import PendingApproval, digest_of
 
 Chunk = JsonObject

@@ -12,12 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from sidestream.jsontext import JsonObject
-from sidestream.protocols.responses.object import Dialect, ResponseHead, ResponseOutcome, Status, failure_of
-from sidestream.protocols.responses.stream import ResponseStream
-from sidestream.protocols.responses.text import TextItems
-from sidestream.protocols.responses.tools import ToolItems, passed_on
-from sidestream.stream.errors import redacted
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Error,
     File,
@@ -41,6 +36,11 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.protocols.responses.object import Dialect, ResponseHead, ResponseOutcome, Status, failure_of
+from sidestream.protocols.responses.stream import ResponseStream
+from sidestream.protocols.responses.text import TextItems
+from sidestream.protocols.responses.tools import ToolItems, passed_on
+from sidestream.stream.errors import redacted
 
 _REASONS: dict[FinishReason, tuple[Status, str | None]] = {
     "stop": ("completed", None),

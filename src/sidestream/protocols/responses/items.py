@@ -7,10 +7,10 @@ from typing import Any, Final
 from sidestream import jsontext
 from sidestream.files import media_types
 from sidestream.jsontext import Json, JsonObject, as_list, as_object
+from sidestream.parts import File, Source, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.protocols.responses.object import Dialect
 from sidestream.results import tool_facts
 from sidestream.results.tool_code import code_fields, code_in
-from sidestream.stream.parts import File, Source, ToolApprovalRequest, ToolCall, ToolResult
 
 _RESPONSE: Final = "resp_"
 _STRICT: Final = "s"

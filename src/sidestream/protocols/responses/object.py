@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, as_object, is_object
-from sidestream.stream.parts import Error, Usage
+from sidestream.parts import Error, Usage
 
 Dialect = Literal["openai", "open-responses"]
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]

@@ -7,10 +7,10 @@ that sources arriving after a block's end can still annotate it.
 import re
 from typing import Literal
 
+from sidestream import parts
 from sidestream.jsontext import Json, JsonObject, as_list, as_object
 from sidestream.protocols.responses.items import annotation_of
 from sidestream.protocols.responses.stream import OpenItem, OpenPart, PartKind, ResponseStream
-from sidestream.stream import parts
 
 _NUMBER = re.compile(r"(?::summary|:content)?:\d+$")
 

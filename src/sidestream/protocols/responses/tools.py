@@ -7,12 +7,12 @@ sequence numbers and ids. For other providers, the items are built from the call
 from collections.abc import Collection
 from typing import Any
 
+from sidestream import parts
 from sidestream.jsontext import JsonObject, as_object, text_in
 from sidestream.protocols.ai_sdk.content import is_denial
 from sidestream.protocols.responses import items
 from sidestream.protocols.responses.stream import OpenItem, ResponseStream, input_field
 from sidestream.results.tool_code import CodeExtractor
-from sidestream.stream import parts
 
 _ADDED = "response.output_item.added"
 _DONE = "response.output_item.done"

@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlencode
 
 from sidestream.errors import RunError, UnsupportedError
 from sidestream.jsontext import JsonObject, as_list, as_object, is_object, objects, text_in
+from sidestream.parts import File, Finish, StreamPart, ToolResult
 from sidestream.prices.price import Bill, Charge
 from sidestream.providers import protocol
 from sidestream.providers.anthropic import files
@@ -30,7 +31,6 @@ from sidestream.providers.shared.continuation import CONTAINER_REFUSED, UPLOADS_
 from sidestream.providers.shared.decoding import count_in
 from sidestream.providers.shared.encoding import EncodedRequest
 from sidestream.providers.shared.endpoints import BYTES, EndpointModel, as_segment, open_endpoint
-from sidestream.stream.parts import File, Finish, StreamPart, ToolResult
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
 from sidestream.transport.calls import HttpCall, OpensHttp, Transport, response_object

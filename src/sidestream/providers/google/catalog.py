@@ -3,13 +3,13 @@
 from urllib.parse import quote
 
 from sidestream.jsontext import JsonObject, is_array, objects, text_in
+from sidestream.parts import Finish
 from sidestream.prices.price import Bill, Charge
 from sidestream.providers.google.context import some_text
 from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.shared.decoding import count_in
 from sidestream.providers.shared.endpoints import Endpoint
 from sidestream.providers.shared.modalities import abilities
-from sidestream.stream.parts import Finish
 from sidestream.transport.calls import HttpCall, response_object
 
 PRICE_LIST = "google"

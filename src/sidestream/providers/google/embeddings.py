@@ -8,12 +8,12 @@ from msgspec import Meta, field
 from sidestream import jsontext
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.parts import InputUsage, Usage
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
 from sidestream.providers.google.endpoint import model_path
 from sidestream.providers.shared.decoding import count_in
 from sidestream.providers.shared.encoding import checked_options, given
 from sidestream.providers.shared.endpoints import Endpoint
-from sidestream.stream.parts import InputUsage, Usage
 from sidestream.tools.configs import Config
 from sidestream.transport.calls import response_object
 

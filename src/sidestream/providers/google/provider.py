@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from sidestream.errors import RunError
 from sidestream.jsontext import is_object
+from sidestream.parts import Finish
 from sidestream.prices.price import Bill
 from sidestream.providers import protocol
 from sidestream.providers.capabilities import Capabilities
@@ -28,7 +29,6 @@ from sidestream.providers.google.endpoint import (
 from sidestream.providers.google.files import GoogleModel
 from sidestream.providers.google.options import GoogleOptions
 from sidestream.providers.google.settings import SETTINGS
-from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import (
     CodeInterpreter,
     FileSearch,

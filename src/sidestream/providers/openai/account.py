@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object
+from sidestream.parts import InputUsage, Usage
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
 from sidestream.providers.shared.decoding import count_in
 from sidestream.providers.shared.encoding import checked_options, given
-from sidestream.stream.parts import InputUsage, Usage
 from sidestream.tools.configs import Config
 from sidestream.transport.calls import HttpCall, response_object
 

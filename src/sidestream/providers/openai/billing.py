@@ -1,9 +1,9 @@
 """Billing of OpenAI responses. Pure."""
 
 from sidestream.jsontext import as_list, as_object, text_in
+from sidestream.parts import Finish
 from sidestream.prices.price import Bill, Charge
 from sidestream.providers.shared.decoding import count_in
-from sidestream.stream.parts import Finish
 
 PRICE_LIST = "openai"
 

@@ -8,8 +8,8 @@ from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import Replays
 from sidestream.messages.sessions import DIGEST, Anchor, history_digest, is_unchanged
+from sidestream.parts import Custom
 from sidestream.providers.protocol import UPLOADS, Recovery
-from sidestream.stream.parts import Custom
 
 FALLBACK = "sidestream.session-fallback"
 CONTAINER_REPLACED = "sidestream.container-replaced"

@@ -10,8 +10,7 @@ from msgspec import Struct
 from sidestream import jsontext, limits
 from sidestream.jsontext import JsonObject, is_array, is_object, text_in
 from sidestream.messages.sessions import RequestHistory
-from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import (
+from sidestream.parts import (
     TEXT_CORRECTED,
     Custom,
     Error,
@@ -26,6 +25,7 @@ from sidestream.stream.parts import (
     ToolEvent,
     Usage,
 )
+from sidestream.providers.protocol import FileRef
 from sidestream.transport.calls import DONE, is_keep_alive, is_plain_keep_alive
 
 NOT_JSON = (ValueError, RecursionError)

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.parts import StreamPart
 from sidestream.providers.protocol import FileUpload
-from sidestream.stream.parts import StreamPart
 from sidestream.tools.configs import Config, config_fields, unsent_fields
 from sidestream.tools.spec import ToolSpec
 

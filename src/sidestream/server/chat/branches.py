@@ -14,6 +14,7 @@ from sidestream.durable.log.jobs import Job, job_in
 from sidestream.durable.log.open_runs import job_of
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
+from sidestream.parts import StreamPart
 from sidestream.protocols.ai_sdk.content import user_parts
 from sidestream.protocols.ai_sdk.message import Chunk, UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
@@ -22,7 +23,6 @@ from sidestream.server.server import Server
 from sidestream.store import records
 from sidestream.store.ids import ConversationId, chat_of, is_id
 from sidestream.store.log.fold import LogState, fold, joined
-from sidestream.stream.parts import StreamPart
 from sidestream.tools.approvals import PendingApproval
 from sidestream.tools.grants import Grant
 from sidestream.turn.state import TurnStatus, status_after

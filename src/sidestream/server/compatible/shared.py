@@ -11,11 +11,11 @@ from sidestream.agent.agent import Agent
 from sidestream.durable.log.jobs import Job
 from sidestream.jsontext import JsonObject, without_none
 from sidestream.messages.message import ChatMessage, MessagePart, TextPart
+from sidestream.parts import Error, StepStart, StreamPart, TextDelta, TextEnd
 from sidestream.server.errors import RequestError
 from sidestream.server.http.event_stream import parts_of
 from sidestream.server.http.requests import server_of, stored_id
 from sidestream.server.runs.service import RunInfo
-from sidestream.stream.parts import Error, StepStart, StreamPart, TextDelta, TextEnd
 
 
 class Encoder(Protocol):

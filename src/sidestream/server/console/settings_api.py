@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from sidestream import __version__
 from sidestream.agent.agent import Agent
 from sidestream.errors import SidestreamError
 from sidestream.providers.registry import ProviderInfo, installed_providers
@@ -19,7 +20,6 @@ from sidestream.server.http.requests import check_admin, json_response, may_admi
 from sidestream.server.security import sign_in
 from sidestream.server.server import Server
 from sidestream.text.redaction import redact
-from sidestream.version import __version__
 
 _MIN_SHOWN = 16
 """Minimum length of a key whose last characters are shown."""

@@ -14,9 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from sidestream import jsontext
+from sidestream import __version__, jsontext
 from sidestream.errors import BlobError, ConfigurationError
 from sidestream.jsontext import JsonObject, objects
+from sidestream.parts import ResponseMetadata, part_from_json
 from sidestream.replay.provider import model_exchanges, replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
@@ -30,9 +31,7 @@ from sidestream.server.settings import ServerSettings
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import Store
 from sidestream.store.records import RunStarted, unpack
-from sidestream.stream.parts import ResponseMetadata, part_from_json
 from sidestream.text.redaction import Secret
-from sidestream.version import __version__
 
 MAX_CONVERSATIONS = 500
 """Maximum conversations listed from a log, latest first."""

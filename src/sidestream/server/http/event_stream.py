@@ -10,10 +10,10 @@ from starlette.types import Receive, Scope, Send
 from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
+from sidestream.parts import Error, StreamPart
 from sidestream.protocols.sse import HEARTBEAT, SSE_HEADERS
 from sidestream.server.runs.service import RunInfo, Runs
 from sidestream.store.records import RunStarted, Segment
-from sidestream.stream.parts import Error, StreamPart
 from sidestream.text.redaction import redact
 
 HEARTBEAT_S = 15.0

@@ -7,6 +7,7 @@ from sidestream.durable.log.jobs import Job
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.tokens import message_tokens
+from sidestream.parts import Error, Finish, TextDelta, TextEnd, Usage
 from sidestream.protocols.responses.items import made_id
 from sidestream.protocols.responses.object import usage_object
 from sidestream.server.errors import RequestError, run_error
@@ -17,7 +18,6 @@ from sidestream.server.responses.request import PreparedRequest, ResponsesReques
 from sidestream.server.responses.service import base_of, new_conversation
 from sidestream.server.responses.stored_items import known_items, message_items
 from sidestream.server.server import Server
-from sidestream.stream.parts import Error, Finish, TextDelta, TextEnd, Usage
 
 _INSTRUCTION = (
     "Summarise the conversation so far for yourself: you will continue it from the summary alone. Keep every fact, "

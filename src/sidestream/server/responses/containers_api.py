@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from sidestream.files.media_types import digest
 from sidestream.jsontext import JsonObject
+from sidestream.parts import File, Source, StreamPart
 from sidestream.protocols.responses.items import annotation_of, file_id, is_container_of_response, response_of_container
 from sidestream.server.errors import not_found
 from sidestream.server.http.files_api import file_response
@@ -17,7 +18,6 @@ from sidestream.server.responses.service import find_response
 from sidestream.server.responses.stored_items import listed
 from sidestream.server.server import Server
 from sidestream.store.records import Row, Segment
-from sidestream.stream.parts import File, Source, StreamPart
 
 MAX_SCANNED = 100
 """Maximum conversations searched for a file by its provider's own id."""

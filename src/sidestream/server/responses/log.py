@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from sidestream.durable.log.jobs import Job, job_in
 from sidestream.jsontext import JsonObject, as_list, as_object, text_in
+from sidestream.parts import Error, Steer, StepStart, ToolApprovalRequest, ToolCall
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import Dialect, ResponseHead
 from sidestream.store import records
-from sidestream.stream.parts import Error, Steer, StepStart, ToolApprovalRequest, ToolCall
 
 API = "responses"
 DELETED = "deleted"

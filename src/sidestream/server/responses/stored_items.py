@@ -19,6 +19,7 @@ from sidestream.messages.message import (
     ToolResultPart,
 )
 from sidestream.messages.steering import steered_message
+from sidestream.parts import Steer
 from sidestream.protocols.responses.items import approval_item_id, made_id, response_of_item, shown
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.requests import query_number
@@ -26,7 +27,6 @@ from sidestream.server.responses.log import ResponseFold, ResponseInfo, response
 from sidestream.server.responses.service import find_response, read_response
 from sidestream.server.server import Server
 from sidestream.store.records import ApprovalDecided, MessageAdded, Record, Segment, TurnDiscarded
-from sidestream.stream.parts import Steer
 from sidestream.tools.approvals import Decision
 
 MAX_LISTED = 100

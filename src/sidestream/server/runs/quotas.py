@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from sidestream import limits
 from sidestream.errors import StoreError
+from sidestream.parts import Finish
 from sidestream.server.errors import RequestError
 from sidestream.server.settings import Caps
 from sidestream.store.protocol import Store
 from sidestream.store.records import Row, Segment, unpack
-from sidestream.stream.parts import Finish
 
 MINUTE_S = 60.0
 DAY_S = 86_400.0

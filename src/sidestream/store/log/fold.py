@@ -9,6 +9,18 @@ from msgspec.structs import replace
 
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, MessageMetadata
 from sidestream.messages.message import ChatMessage, TextPart
+from sidestream.parts import (
+    Custom,
+    Finish,
+    Steer,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    ToolCall,
+    ToolEvent,
+)
 from sidestream.store.log.segments import INCREMENTS, INPUT, event_with, joined_deltas
 from sidestream.store.records import (
     ApprovalAsked,
@@ -26,18 +38,6 @@ from sidestream.store.records import (
     ToolSuspended,
     TurnDiscarded,
     TurnKept,
-)
-from sidestream.stream.parts import (
-    Custom,
-    Finish,
-    Steer,
-    StepFinish,
-    StepStart,
-    StreamPart,
-    TextDelta,
-    TextEnd,
-    ToolCall,
-    ToolEvent,
 )
 from sidestream.tools.approvals import Decision, PendingApproval
 from sidestream.tools.grants import Grant

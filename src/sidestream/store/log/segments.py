@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.messages.fold import joined_event
-from sidestream.store.records import Segment
-from sidestream.stream.parts import (
+from sidestream.parts import (
     File,
     ReasoningDelta,
     ReasoningEnd,
@@ -26,6 +25,7 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
 )
+from sidestream.store.records import Segment
 
 INCREMENTS = {"text-delta": "text", "reasoning-delta": "reasoning"}
 """Kind of an increment of an open block → kind of the segment that closes the block."""

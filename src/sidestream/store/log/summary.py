@@ -8,8 +8,8 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.messages.message import ChatMessage, TextPart
+from sidestream.parts import TextDelta, TextEnd
 from sidestream.store.records import MessageAdded, Record, Row, Segment, unpack
-from sidestream.stream.parts import TextDelta, TextEnd
 
 _TITLE = 80
 

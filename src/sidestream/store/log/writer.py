@@ -14,6 +14,7 @@ from sidestream.logs import get_logger
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import blobs_of
+from sidestream.parts import Custom, StreamPart, ToolCall
 from sidestream.store.log.flush_schedule import Moments, moments
 from sidestream.store.log.segments import SegmentFold
 from sidestream.store.protocol import Store
@@ -34,7 +35,6 @@ from sidestream.store.records import (
     pack,
     unpack,
 )
-from sidestream.stream.parts import Custom, StreamPart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended, already_used
 from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import InterruptionPolicy

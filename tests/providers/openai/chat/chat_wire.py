@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
+from sidestream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
 from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
 from sidestream.providers.openai.chat.options import CompletionsContext
 from sidestream.stream.grammar import check
-from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
 from support.streams import Event, inside, wire
 
 USAGE = {

@@ -18,9 +18,9 @@ from sidestream.messages.message import (
     messages_from_json,
     messages_to_json,
 )
+from sidestream.parts import Custom, Finish, Raw, StepFinish, StreamPart, ToolResult
 from sidestream.providers.openai.chat import OpenAIChatOptions
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Finish, Raw, StepFinish, StreamPart, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, html_page, json_reply, no_leaks, sse
 from sidestream.testing.chat_script import ChatScript
 from sidestream.testing.messages_script import MessagesScript

@@ -8,7 +8,7 @@ import pytest
 from providers.openai.chat.chat_wire import chunk, decode, decode_whole, stream, whole
 from requirements import requirement
 from sidestream import Agent
-from sidestream.stream.parts import Finish, Raw, ReasoningEnd, TextEnd, ToolCall
+from sidestream.parts import Finish, Raw, ReasoningEnd, TextEnd, ToolCall
 from sidestream.testing import ChatScript, FakeProvider, json_reply, sse
 from support.streams import of, one, streamed_text
 

@@ -9,7 +9,7 @@ import pytest
 from providers.openai.chat.chat_wire import USAGE, call_piece, chunk, decode, decode_whole, emitted, stream, whole
 from requirements import requirement
 from sidestream.messages.message import ChatMessage, TextPart, ThinkingPart
-from sidestream.stream.parts import (
+from sidestream.parts import (
     File,
     Finish,
     InputUsage,

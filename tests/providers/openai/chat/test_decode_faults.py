@@ -8,9 +8,9 @@ from hypothesis import given, strategies as st
 
 from providers.openai.chat.chat_wire import call_piece, chunk, decode, decode_whole, stream, whole
 from requirements import requirement
+from sidestream.parts import Error, Finish, Raw, TextDelta, TextEnd, ToolCall, ToolInputEnd
 from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
 from sidestream.providers.openai.chat.options import CompletionsContext
-from sidestream.stream.parts import Error, Finish, Raw, TextDelta, TextEnd, ToolCall, ToolInputEnd
 from sidestream.testing.chat_script import ChatScript
 from support.streams import of, one, streamed_text
 

@@ -8,10 +8,7 @@ import pytest
 
 from providers.openai.chat.chat_wire import chunk, decode, decode_whole, stream, whole
 from requirements import requirement
-from sidestream.results.citations import Citations
-from sidestream.results.tool_runs import ToolRun, tool_runs
-from sidestream.results.typed_results import CodeInterpreterResult, WebFetchResult, WebSearchResult
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     File,
     Finish,
@@ -24,6 +21,9 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
+from sidestream.results.citations import Citations
+from sidestream.results.tool_runs import ToolRun, tool_runs
+from sidestream.results.typed_results import CodeInterpreterResult, WebFetchResult, WebSearchResult
 from sidestream.testing import pixel_png
 from support.streams import of, one, streamed_text
 

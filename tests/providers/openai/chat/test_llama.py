@@ -13,9 +13,7 @@ from requirements import requirement
 from sidestream import Agent
 from sidestream.errors import AuthenticationError, ProviderError
 from sidestream.messages.message import ChatMessage, ToolCallPart, ToolResultPart
-from sidestream.providers.openai.chat import OpenAIChatOptions
-from sidestream.stream import grammar
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     Finish,
     Raw,
@@ -26,6 +24,8 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolResult,
 )
+from sidestream.providers.openai.chat import OpenAIChatOptions
+from sidestream.stream import grammar
 from sidestream.wire.http import close_session
 from support.streams import input_text, of, one, streamed_text
 

@@ -14,12 +14,12 @@ from requirements import requirement
 from sidestream import Agent
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import Custom
 from sidestream.providers.embedding import EmbedsText
 from sidestream.providers.openai.chat import PRESETS, PROVIDER, OpenAIChatOptions
 from sidestream.providers.openai.chat.provider import CompletionsModel, CompletionsProvider
 from sidestream.providers.protocol import ChatModel, FileRef, ListsModels, ModelRequest, ResumesStreams, Settings
 from sidestream.providers.registry import find_provider, providers
-from sidestream.stream.parts import Custom
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import CustomTool, WebSearch
 from sidestream.wire.http import HttpTransport

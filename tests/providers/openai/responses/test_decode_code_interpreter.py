@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream.stream.parts import File, ToolCall, ToolEvent, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
+from sidestream.parts import File, ToolCall, ToolEvent, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 from support.streams import (
     PNG,
     PNG_BASE64,

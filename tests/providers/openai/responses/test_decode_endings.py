@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
-from sidestream.providers.openai.responses.options import ResponsesContext
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Error,
     Finish,
     InputUsage,
@@ -19,6 +17,8 @@ from sidestream.stream.parts import (
     ToolCall,
     Usage,
 )
+from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
+from sidestream.providers.openai.responses.options import ResponsesContext
 from support.streams import (
     EVERY_ITEM,
     USAGE,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from requirements import requirement
-from sidestream.stream.parts import Finish, Raw, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
+from sidestream.parts import Finish, Raw, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 from support.streams import (
     added,
     custom_tool,

@@ -8,7 +8,7 @@ import pytest
 from requirements import requirement
 from sidestream.messages.message import DataPart
 from sidestream.messages.references import reference_to
-from sidestream.stream.parts import File, Finish, ToolCall, ToolEvent, ToolResult
+from sidestream.parts import File, Finish, ToolCall, ToolEvent, ToolResult
 from sidestream.testing import pixel_png
 from support.streams import (
     PNG,

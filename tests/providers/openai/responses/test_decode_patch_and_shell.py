@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Finish,
     ToolCall,

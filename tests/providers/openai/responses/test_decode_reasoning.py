@@ -4,9 +4,9 @@ import pytest
 
 from requirements import requirement
 from sidestream.messages.message import ThinkingPart
+from sidestream.parts import Raw, ReasoningDelta, ReasoningEnd, ReasoningStart
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.providers.openai.responses.options import ResponsesContext
-from sidestream.stream.parts import Raw, ReasoningDelta, ReasoningEnd, ReasoningStart
 from support.streams import (
     Event,
     decode,

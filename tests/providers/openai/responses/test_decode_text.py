@@ -6,10 +6,10 @@ import pytest
 
 from requirements import requirement
 from sidestream.messages.message import TextPart
+from sidestream.parts import Finish, Raw, Source, TextDelta, TextEnd, TextStart, ToolEvent
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import Finish, Raw, Source, TextDelta, TextEnd, TextStart, ToolEvent
 from support.streams import (
     CONTAINER_CITATION,
     FILE_CITATION,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
+from sidestream.parts import Finish, Raw, TextEnd
 from sidestream.providers.openai.responses.decode.decoder import EVENTS, IGNORED, PASSED_ON
-from sidestream.stream.parts import Finish, Raw, TextEnd
 from support.streams import (
     EVERY_ITEM,
     Event,

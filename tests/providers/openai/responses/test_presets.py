@@ -22,12 +22,12 @@ from sidestream import (
     XSearch,
 )
 from sidestream.errors import AuthenticationError, ConfigurationError, MissingKeyError, UnsupportedError
+from sidestream.parts import Custom, Finish, ToolCall, ToolEvent
 from sidestream.providers import Settings, caps_of, find_provider
 from sidestream.providers.openai.responses.presets import AZURE, DEEPSEEK, MANTLE, PRESETS, XAI
 from sidestream.providers.protocol import ModelRequest
 from sidestream.replay.recording import Recording
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Finish, ToolCall, ToolEvent
 from sidestream.testing import FakeProvider, ResponsesScript, json_reply
 from sidestream.tools.server_side import Network, ServerSideTool
 from sidestream.tools.spec import ToolSpec

@@ -9,9 +9,9 @@ import pytest
 from requirements import requirement
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import Custom
 from sidestream.providers.openai.responses import PROVIDER, OpenAIResponsesOptions
 from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings
-from sidestream.stream.parts import Custom
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import WebFetch, WebSearch
 from sidestream.wire.http import HttpTransport

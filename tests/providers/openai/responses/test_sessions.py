@@ -25,6 +25,7 @@ from sidestream.messages.message import (
     messages_to_json,
 )
 from sidestream.messages.references import blob_of
+from sidestream.parts import Custom, Finish, StepFinish
 from sidestream.providers.openai.responses import PROVIDER, OpenAIResponsesOptions
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.providers.openai.responses.encode.replay import RULES, fresh_id, replayable
@@ -34,7 +35,6 @@ from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared.encoding import EncodedRequest
 from sidestream.providers.shared.histories import FILES_ABOVE
 from sidestream.replay.recording import Recording
-from sidestream.stream.parts import Custom, Finish, StepFinish
 from sidestream.testing import ResponsesScript
 from sidestream.tools.server_side import CodeInterpreter, Shell
 from support.followups import LoggedFolds, step_end

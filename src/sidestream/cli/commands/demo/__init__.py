@@ -17,10 +17,10 @@ from sidestream.cli.display.progress import Detail, ProgressView, live_clock
 from sidestream.cli.display.screen import Screen, has_colour
 from sidestream.cli.interrupts import run_async
 from sidestream.cli.stdio import text_stream
+from sidestream.parts import File, ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta, ToolResult
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
-from sidestream.stream.parts import File, ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta, ToolResult
 
 
 class Scene(Struct, frozen=True):

@@ -7,7 +7,7 @@ from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.cli.display.screen import Screen
 from sidestream.errors import ConfigurationError
-from sidestream.stream.parts import Error
+from sidestream.parts import Error
 
 TITLE = "Live: code runs in a sandbox on this machine; a script plays the model, since the embedded one is too small"
 PROMPT = "Draw a damped wave."

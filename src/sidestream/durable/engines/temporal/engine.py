@@ -17,6 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from sidestream import __version__
 from sidestream.durable.engines.protocol import Drive, EngineError, EngineStats, Task
 from sidestream.durable.engines.temporal.address import ANSWER_S, connect, forget_frames, parse_address
 from sidestream.durable.engines.temporal.driving import ActiveTasks
@@ -33,7 +34,6 @@ from sidestream.durable.outages import Outage
 from sidestream.logs import get_logger
 from sidestream.store.protocol import SharedStore
 from sidestream.text.redaction import redact
-from sidestream.version import __version__
 
 MAX_DESCRIBED = 500
 """Maximum workflows to inspect. The statistics of the others are extrapolated."""

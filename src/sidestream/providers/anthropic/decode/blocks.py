@@ -6,10 +6,10 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.jsontext import JsonObject
+from sidestream.parts import Custom
 from sidestream.providers.anthropic.client_actions import TOOLSETS
 from sidestream.providers.anthropic.decode import results, shapes, text
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
-from sidestream.stream.parts import Custom
 
 
 class BlockRow(Struct, frozen=True, kw_only=True):

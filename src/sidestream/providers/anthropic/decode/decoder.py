@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import is_object, is_too_deep
+from sidestream.parts import Error, ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta
 from sidestream.providers.anthropic.context import MessagesContext
 from sidestream.providers.anthropic.decode import handlers, outcome, shapes
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
 from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
-from sidestream.stream.parts import Error, ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta
 
 _EVENT = "content_block_delta"
 

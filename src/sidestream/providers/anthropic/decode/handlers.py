@@ -6,11 +6,11 @@ import msgspec
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
+from sidestream.parts import Error
 from sidestream.providers.anthropic.decode import outcome, results, shapes
 from sidestream.providers.anthropic.decode.blocks import BLOCKS, DELTAS, BlockRow
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
 from sidestream.providers.shared.decoding import UNREADABLE
-from sidestream.stream.parts import Error
 
 
 def on_message_start(s: MessagesState, e: shapes.MessageStart, raw: JsonObject) -> None:

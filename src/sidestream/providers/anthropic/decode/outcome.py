@@ -4,6 +4,7 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in, without_none
+from sidestream.parts import Error, Finish, FinishReason, StepOutcome, Usage
 from sidestream.providers.anthropic.context import REPLAYED, SESSION_KEY, THREAD
 from sidestream.providers.anthropic.decode.blocks import BLOCKS
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
@@ -11,7 +12,6 @@ from sidestream.providers.anthropic.encode.replay import NOTE, SUMMARY, TURN, WH
 from sidestream.providers.anthropic.threads import is_continuable
 from sidestream.providers.shared.decoding import count_in, usage_from
 from sidestream.stream.errors import classified
-from sidestream.stream.parts import Error, Finish, FinishReason, StepOutcome, Usage
 
 REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",

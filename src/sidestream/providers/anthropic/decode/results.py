@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_object, objects, text_in
+from sidestream.parts import Custom, File, ToolCall
 from sidestream.providers.anthropic.decode import shapes
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
 from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import Custom, File, ToolCall
 
 RESULTS = {
     "web_search_tool_result": "web_search",

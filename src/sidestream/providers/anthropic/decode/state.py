@@ -5,10 +5,7 @@ from typing import Any, ClassVar
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
-from sidestream.providers.anthropic.client_actions import portable
-from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, MessagesContext
-from sidestream.providers.shared.decoding import DecoderState, input_fields
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     Stage,
     StreamPart,
@@ -21,6 +18,9 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
 )
+from sidestream.providers.anthropic.client_actions import portable
+from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, MessagesContext
+from sidestream.providers.shared.decoding import DecoderState, input_fields
 
 
 class BlockState:

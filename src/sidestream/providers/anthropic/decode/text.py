@@ -4,10 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sidestream.jsontext import JsonObject, text_in
-from sidestream.providers.anthropic.context import PROVIDER_NAME
-from sidestream.providers.anthropic.decode import shapes
-from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
-from sidestream.stream.parts import (
+from sidestream.parts import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
@@ -17,6 +14,9 @@ from sidestream.stream.parts import (
     TextEnd,
     TextStart,
 )
+from sidestream.providers.anthropic.context import PROVIDER_NAME
+from sidestream.providers.anthropic.decode import shapes
+from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
 
 
 def text_start(s: MessagesState, block: BlockState, value: shapes.TextBlock) -> None:

@@ -9,13 +9,13 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 from sidestream.providers.google.computer import client_action
 from sidestream.providers.google.context import LANGUAGES, OUTCOMES, PROVIDER_NAME, named
 from sidestream.providers.google.decode import shapes
 from sidestream.providers.google.decode.arguments import ClientCall
 from sidestream.providers.google.decode.state import GenerateContentState, HostedCall
 from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, UNREADABLE
-from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
 
 def on_function_call(s: GenerateContentState, value: shapes.FunctionCall, raw: JsonObject) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.parts import Custom, Error, ReasoningDelta, StreamPart, TextDelta
 from sidestream.providers.google.context import (
     BLOCK_REASONS,
     FINISH_REASONS,
@@ -35,7 +36,6 @@ from sidestream.providers.shared.decoding import (
     truncated,
 )
 from sidestream.providers.transfers import seconds_of
-from sidestream.stream.parts import Custom, Error, ReasoningDelta, StreamPart, TextDelta
 
 
 class _Text(Struct, forbid_unknown_fields=True, rename="camel", gc=False):

@@ -4,11 +4,11 @@ from hashlib import blake2b
 from typing import Any
 
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.parts import Error, FinishReason, StepOutcome
 from sidestream.providers.google.context import GROUNDING_KEY, REPLAYED, SESSION_KEY, some_text
 from sidestream.providers.google.decode.grounding import grounding_of
 from sidestream.providers.google.decode.state import DRAFT_PIECES, GenerateContentState
 from sidestream.stream.errors import classified, violated_field
-from sidestream.stream.parts import Error, FinishReason, StepOutcome
 
 REASONS: dict[str, FinishReason] = {
     "STOP": "stop",

@@ -8,10 +8,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, without_none
 from sidestream.messages.fold import DRAFT
-from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
-from sidestream.providers.google.decode.arguments import ClientCall
-from sidestream.providers.shared.decoding import DecoderState, count_in, usage_from
-from sidestream.stream.parts import (
+from sidestream.parts import (
     Custom,
     File,
     Finish,
@@ -32,6 +29,9 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
+from sidestream.providers.google.decode.arguments import ClientCall
+from sidestream.providers.shared.decoding import DecoderState, count_in, usage_from
 
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 _STRIDE = 1024

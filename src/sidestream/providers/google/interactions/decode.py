@@ -7,6 +7,7 @@ import msgspec
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.references import HOSTED
+from sidestream.parts import Error, FinishReason, StepOutcome
 from sidestream.providers.google.context import some_text
 from sidestream.providers.google.decode.outcome import error_of
 from sidestream.providers.google.interactions import shapes
@@ -24,7 +25,6 @@ from sidestream.providers.google.interactions.steps import (
 )
 from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
 from sidestream.providers.transfers import seconds_of
-from sidestream.stream.parts import Error, FinishReason, StepOutcome
 
 STATUSES: dict[str, FinishReason] = {
     "completed": "stop",

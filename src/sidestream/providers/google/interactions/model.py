@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 from sidestream import jsontext
 from sidestream.errors import RunError
+from sidestream.parts import Finish
 from sidestream.prices.price import Bill
 from sidestream.providers import protocol
 from sidestream.providers.google import catalog
@@ -16,7 +17,6 @@ from sidestream.providers.google.interactions.options import GoogleInteractionsO
 from sidestream.providers.google.settings import INTERACTIONS_SETTINGS
 from sidestream.providers.shared.continuation import SESSION_REFUSED
 from sidestream.providers.shared.endpoints import Endpoint, as_segment
-from sidestream.stream.parts import Finish
 from sidestream.transport.calls import HttpCall
 
 REFUSALS = (

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
+from sidestream.parts import Stage, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 from sidestream.providers.google.computer import client_action
 from sidestream.providers.google.decode.state import DRAFT_PIECES, Family, GeminiBlock, GoogleState
 from sidestream.providers.google.interactions.options import InteractionContext
-from sidestream.stream.parts import Stage, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
 _CODE = "code_execution"
 _REMEMBERED = 4096

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import as_object, objects, text_in
+from sidestream.parts import Custom, Finish
 from sidestream.prices.price import Bill
 from sidestream.providers import protocol
 from sidestream.providers.capabilities import Capabilities
@@ -25,7 +26,6 @@ from sidestream.providers.shared.endpoints import (
     open_endpoint,
     url_from_variables,
 )
-from sidestream.stream.parts import Custom, Finish
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
 from sidestream.transport.calls import HttpCall, OpensHttp, Transport

@@ -11,6 +11,7 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import is_object, objects
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import Finish
 from sidestream.prices.price import Bill
 from sidestream.providers import protocol
 from sidestream.providers.capabilities import Capabilities
@@ -27,7 +28,6 @@ from sidestream.providers.shared.endpoints import (
     open_endpoint,
     url_from_variables,
 )
-from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
 from sidestream.transport.base_urls import base_url_in, checked_base_url
 from sidestream.transport.calls import HttpCall, OpensHttp, SocketCodec, Transport

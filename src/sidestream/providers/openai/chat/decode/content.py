@@ -8,11 +8,11 @@ from typing import Any
 from sidestream import jsontext
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in
+from sidestream.parts import File, Source
 from sidestream.providers.openai.chat.decode import state
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.openai.chat.options import WIRE
 from sidestream.providers.shared.decoding import int_in, parse_input
-from sidestream.stream.parts import File, Source
 
 
 def on_reasoning(s: CompletionsState, value: str) -> None:

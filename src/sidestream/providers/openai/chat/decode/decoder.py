@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in, without_none
+from sidestream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta, ToolInputDelta
 from sidestream.providers.openai.chat.decode import citations, content, executed_tools, outcome, state, tool_calls
 from sidestream.providers.openai.chat.decode.repeating import RepeatingChunks
 from sidestream.providers.openai.chat.decode.state import CompletionsState
@@ -24,7 +25,6 @@ from sidestream.providers.shared.decoding import (
     seconds,
     truncated,
 )
-from sidestream.stream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta, ToolInputDelta
 
 
 class _Arguments(Struct, forbid_unknown_fields=True, gc=False):

@@ -5,10 +5,10 @@ from typing import Any
 
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_in
+from sidestream.parts import File
 from sidestream.providers.openai.chat.decode.hosted import HostCall
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.shared.decoding import int_in, parse_input
-from sidestream.stream.parts import File
 
 PLAIN_INPUTS = {"code_interpreter": "code", "web_search": "query", "web_fetch": "url"}
 """Tool → the input field that arguments which are not a JSON object belong to. Others are `input`."""

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
+from sidestream.parts import Source, Stage, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 from sidestream.providers.openai.chat.options import CompletionsContext
 from sidestream.providers.shared.decoding import DecoderState
-from sidestream.stream.parts import Source, Stage, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
 ONLY_COUNTED = "The provider reported only the number of calls."
 """Result of calls of which nothing but their number is known."""

@@ -4,11 +4,11 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
+from sidestream.parts import Custom, Error, FinishReason, Usage
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.openai.chat.options import WIRE
 from sidestream.providers.shared.decoding import count_in, parse_input, usage_from, usd_in
 from sidestream.stream.errors import classified
-from sidestream.stream.parts import Custom, Error, FinishReason, Usage
 
 REASONS: dict[str, FinishReason] = {
     "stop": "stop",

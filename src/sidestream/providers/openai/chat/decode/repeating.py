@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from sidestream import jsontext
+from sidestream.parts import StreamPart, TextDelta
 from sidestream.providers.openai.chat.decode.state import CompletionsState
-from sidestream.stream.parts import StreamPart, TextDelta
 
 _LISTS = b'"citations":'
 _MESSAGE = b'"message":{"role":"assistant","content":"'

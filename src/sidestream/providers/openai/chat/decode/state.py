@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, Source, TextDelta, TextEnd, TextStart
 from sidestream.providers.openai.chat.decode.hosted import HostedState
 from sidestream.providers.openai.chat.decode.numbered_marks import NumberedMarks
 from sidestream.providers.openai.chat.options import WIRE, CompletionsContext
 from sidestream.providers.shared.decoding import NOT_JSON, read_objects
-from sidestream.stream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, Source, TextDelta, TextEnd, TextStart
 
 
 class Function(Struct, frozen=True):

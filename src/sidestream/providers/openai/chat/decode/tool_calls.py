@@ -3,10 +3,10 @@
 from typing import Any
 
 from sidestream import jsontext
+from sidestream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 from sidestream.providers.openai.chat.decode import state
 from sidestream.providers.openai.chat.decode.state import CallState, CompletionsState
 from sidestream.providers.shared.decoding import CUSTOM_TOOL, INCOMPLETE_INPUT, input_fields, parse_input
-from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
 MAX_NAME = 1024
 """Length in characters at which a tool's name stops growing. Servers allow 64 to 128."""

@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.parts import Error, Stage, StreamPart, TextDelta
 from sidestream.providers.openai.responses.decode import handlers, outcome, reasoning, shapes, text
 from sidestream.providers.openai.responses.decode.state import ResponsesState
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
-from sidestream.stream.parts import Error, Stage, StreamPart, TextDelta
 
 
 class _Delta(Struct, tag_field="type", tag="response.output_text.delta", gc=False):

@@ -7,13 +7,13 @@ import msgspec
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in, without_none
+from sidestream.parts import Custom, Finish, StepOutcome
 from sidestream.providers.openai.responses.decode import outcome, reasoning, shapes, text
 from sidestream.providers.openai.responses.decode.items import ITEMS, begin, code_call, stage_at_end
 from sidestream.providers.openai.responses.decode.local_actions import command_delta, command_done
 from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
 from sidestream.providers.openai.responses.options import REPLAYED, SESSION_KEY
 from sidestream.providers.shared.decoding import UNREADABLE, seconds
-from sidestream.stream.parts import Custom, Finish, StepOutcome
 
 Handler = Callable[[ResponsesState, Any, JsonObject], None]
 

@@ -9,11 +9,11 @@ from sidestream import jsontext
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject
 from sidestream.messages.references import reference_to
+from sidestream.parts import Custom, File, Stage, ToolApprovalRequest
 from sidestream.providers.openai.responses.decode import local_actions, reasoning, shapes, text
 from sidestream.providers.openai.responses.decode.state import X_SEARCH, ItemState, ResponsesState
 from sidestream.providers.openai.responses.options import PROVIDER_NAME
 from sidestream.providers.shared.decoding import CUSTOM_TOOL, parse_input
-from sidestream.stream.parts import Custom, File, Stage, ToolApprovalRequest
 
 Handler = Callable[[ResponsesState, ItemState, Any], None]
 _FAILED = ("failed", "incomplete")

@@ -5,12 +5,12 @@ from typing import Any
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, without_none
 from sidestream.messages.references import HOSTED
+from sidestream.parts import Error, FinishReason, Usage
 from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
 from sidestream.providers.openai.responses.encode.replay import replayed_fields
 from sidestream.providers.openai.responses.options import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.shared.decoding import count_in, usage_from, usd_in
 from sidestream.stream.errors import classified
-from sidestream.stream.parts import Error, FinishReason, Usage
 
 REASONS: dict[str, FinishReason] = {
     "completed": "stop",

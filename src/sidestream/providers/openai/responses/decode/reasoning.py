@@ -5,9 +5,9 @@ Otherwise it concludes with the item, which brings the encrypted content that mu
 """
 
 from sidestream.jsontext import JsonObject
+from sidestream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart
 from sidestream.providers.openai.responses.decode import shapes
 from sidestream.providers.openai.responses.decode.state import ItemBlock, ItemState, ResponsesState
-from sidestream.stream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart
 
 CONTENT, SUMMARY = "content", "summary"
 

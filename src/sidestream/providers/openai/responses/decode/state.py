@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
+from sidestream.parts import Stage, ToolCall, ToolEvent, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, DecoderState, input_fields
-from sidestream.stream.parts import Stage, ToolCall, ToolEvent, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
 X_SEARCH = "x_search"
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in, without_none
+from sidestream.parts import Source, TextDelta, TextEnd, TextStart
 from sidestream.providers.openai.responses.decode import reasoning, shapes
 from sidestream.providers.openai.responses.decode.state import ItemBlock, ItemState, ResponsesState
 from sidestream.providers.openai.responses.options import PROVIDER_NAME
 from sidestream.providers.protocol import FileRef
 from sidestream.providers.shared.decoding import int_in
-from sidestream.stream.parts import Source, TextDelta, TextEnd, TextStart
 
 CONTENT = "content"
 _TEXT_FIELD = {"output_text": "text", "refusal": "refusal"}

@@ -1,0 +1,20 @@
+"""The public names, for type checkers: `__init__.py` loads each when it is first used."""
+
+from sidestream.tools.approvals import (
+    Question as Question,
+)
+from sidestream.tools.outcome import (
+    ToolWarning as ToolWarning,
+)
+from sidestream.tools.server_side import (
+    Combination as Combination,
+    Comparison as Comparison,
+    DomainSecret as DomainSecret,
+    HybridSearch as HybridSearch,
+    InlineSkill as InlineSkill,
+    LocalSkill as LocalSkill,
+    Network as Network,
+    SkillReference as SkillReference,
+    Svg as Svg,
+    ToolFilter as ToolFilter,
+)
