@@ -35,6 +35,41 @@ SidestreamError
 
 from typing import Any, Literal
 
+__all__ = [
+    "AuthenticationError",
+    "BlobError",
+    "ConfigurationError",
+    "ConflictError",
+    "ConnectError",
+    "ContextOverflowError",
+    "DocumentError",
+    "ErrorKind",
+    "FetchError",
+    "GrammarError",
+    "LimitError",
+    "MissingExtraError",
+    "MissingKeyError",
+    "NewerSchemaError",
+    "NoOutputError",
+    "NotHostedError",
+    "OutputInvalidError",
+    "ProtocolError",
+    "ProviderError",
+    "RateLimitedError",
+    "RunError",
+    "SearchError",
+    "SidestreamError",
+    "SignInError",
+    "SteerError",
+    "StoreError",
+    "StreamTimeoutError",
+    "StreamTruncatedError",
+    "ToolRaisedError",
+    "ToolServerError",
+    "UnknownProviderError",
+    "UnsupportedError",
+]
+
 ErrorKind = Literal[
     "provider", "truncated", "protocol", "timeout", "rate-limit", "context-overflow", "limit", "tool", "tool-raised"
 ]

@@ -21,11 +21,51 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+__all__ = [
+    "Custom",
+    "Error",
+    "File",
+    "Finish",
+    "FinishReason",
+    "InputUsage",
+    "OutputUsage",
+    "Preview",
+    "Raw",
+    "ReasoningDelta",
+    "ReasoningEnd",
+    "ReasoningStart",
+    "ResponseMetadata",
+    "Source",
+    "SourceKind",
+    "Stage",
+    "Steer",
+    "SteerStatus",
+    "StepFinish",
+    "StepStart",
+    "StreamPart",
+    "StreamStart",
+    "TextDelta",
+    "TextEnd",
+    "TextStart",
+    "ToolApprovalRequest",
+    "ToolCall",
+    "ToolEvent",
+    "ToolInputDelta",
+    "ToolInputEnd",
+    "ToolInputStart",
+    "ToolResult",
+    "Usage",
+    "part_from_json",
+    "preview_of",
+]
+
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"]
 """Reason why a step or a run ended: `approval` means that it waits for a decision, `limit` that one of `Limits` was
 reached."""
 SteerStatus = Literal["accepted", "applied", "failed"]
+"""What became of a message to a running response."""
 SourceKind = Literal["url", "document", "place", "container_file", "file_path"]
+"""What a source is: a page, a document, a place, or a file of a container."""
 Stage = Literal["started", "input", "running", "delta", "completed", "failed"]
 """Stage of a tool call: it begins, its input streams, it runs, its code, logs or previews stream, and it ends."""
 STAGES: Final = frozenset[str](get_args(Stage))

@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 
 import sidestream
 from requirements import requirement
+from sidestream import parts
 from sidestream.parts import (
     Custom,
     Error,
@@ -266,7 +267,7 @@ def test_public_names_match_type_stub():
 
 def test_every_part_is_public():
     names = {type(part).__name__ for part, _ in SHORTEST}
-    assert names <= set(sidestream.__all__)
+    assert names <= set(parts.__all__)
 
 
 def test_unknown_name_raises_attribute_error():

@@ -19,14 +19,25 @@ from sidestream.tools.server_side import TOOLS
 PACKAGES = (
     "sidestream",
     "sidestream.actions",
+    "sidestream.durable",
+    "sidestream.errors",
     "sidestream.mcp",
+    "sidestream.messages",
+    "sidestream.parts",
+    "sidestream.portable.sandbox",
+    "sidestream.prices",
     "sidestream.providers",
+    "sidestream.providers.anthropic",
+    "sidestream.providers.google",
+    "sidestream.providers.openai",
+    "sidestream.results",
     "sidestream.server",
     "sidestream.store",
-    "sidestream.durable",
-    "sidestream.portable.sandbox",
     "sidestream.telemetry",
     "sidestream.testing",
+    "sidestream.tools",
+    "sidestream.turn",
+    "sidestream.wire",
 )
 OPTIONS = {
     "OpenAI Responses": "OpenAIResponsesOptions",
@@ -78,7 +89,7 @@ def parts_page() -> str:
     ]
     for kind in kinds:
         tag = kind.__struct_config__.tag
-        lines += [f"## `{tag}`", "", f"`sidestream.{kind.__name__}`. {_doc(kind)}", "", *fields_table(kind), ""]
+        lines += [f"## `{tag}`", "", f"`sidestream.parts.{kind.__name__}`. {_doc(kind)}", "", *fields_table(kind), ""]
     return "\n".join(lines)
 
 
