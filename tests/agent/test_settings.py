@@ -1,6 +1,7 @@
 """The settings of an agent and a call: what reaches the wire, what is refused, and what `help()` shows."""
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any, get_overloads
 import msgspec
 import pytest
 
-import sidestream
 from requirements import requirement
 from sidestream import (
     Agent,
@@ -308,13 +308,28 @@ def add_configs(kind: Any, found: set[type[Config]]) -> None:
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, *TOOLS.values()])
-def test_every_field_config_is_importable_from_top_level(options: type[Config]) -> None:
+def test_every_field_config_is_public(options: type[Config]) -> None:
     found: set[type[Config]] = set()
     add_configs(options, found)
-    assert [config for config in found if getattr(sidestream, config.__name__, None) is not config] == []
+    names = {id(value) for package in HOMES for value in vars_of(package).values()}
+    assert [config for config in found if id(config) not in names] == []
 
 
-def test_top_level_config_is_accepted_by_options() -> None:
+def vars_of(package: str) -> dict[str, Any]:
+    module = importlib.import_module(package)
+    return {name: getattr(module, name) for name in module.__all__}
+
+
+HOMES = (
+    "sidestream",
+    "sidestream.tools",
+    "sidestream.providers.anthropic",
+    "sidestream.providers.google",
+    "sidestream.providers.openai",
+)
+
+
+def test_vendor_config_is_accepted_by_options() -> None:
     assert OpenAIResponsesOptions(reasoning=Reasoning(effort="low")).reasoning == Reasoning(effort="low")
     assert Limits().max_total_tokens is None
 

@@ -425,9 +425,9 @@ class Chat(Generic[T, DepsT]):
         left = without_grant(self._grants, grant)
         if left == self._grants:
             raise ConfigurationError(f"unknown grant {grant!r}; chat.grants lists those of this conversation")
-        await self.set_grants(left)
+        await self._set_grants(left)
 
-    async def set_grants(self, grants: Iterable[Grant]) -> None:
+    async def _set_grants(self, grants: Iterable[Grant]) -> None:
         """Replace the remembered approvals, for a chat that continues another one, as a branch does."""
         await self._loaded()
         self._grants = tuple(grants)
@@ -438,7 +438,7 @@ class Chat(Generic[T, DepsT]):
             if self.head:  # A new conversation is written with its first turn.
                 await self._writer.commit()
 
-    async def log_refusal(self, approval_id: str, reason: str) -> None:
+    async def _log_refusal(self, approval_id: str, reason: str) -> None:
         """Record in the log, if there is one, that a decision was refused. Nothing else changes."""
         if self._writer is not None:
             from sidestream.store.records import ApprovalRefused

@@ -57,8 +57,6 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     ```
     """
 
-    value: Any = UNSET
-    """Output of a typed run: an instance of its type, or NO_OUTPUT."""
     thinking: str = ""
     metadata: dict[str, Any] = {}
     """Tool events by key, always as lists; `thinking`, `response_id`, `model`, `status`; and `thinking_details`, with
@@ -68,9 +66,10 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     """Provider's id of the last response."""
     code: str = ""
     """Code that tools run, as the model writes it. `tool_runs` has it by call."""
-    state: RunState | None = None
-    """State to resume from if the run waits for approvals or results, see `run_state`."""
-    partial: "Partial | None" = None
+    _value: Any = UNSET
+    """Output of a typed run: an instance of its type, or NO_OUTPUT."""
+    _state: RunState | None = None
+    _partial: "Partial | None" = None
 
     @property
     def output(self) -> T:
@@ -78,53 +77,41 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
 
         Raises NoOutputError if a typed run ended without one. Check `has_output` first.
         """
-        if self.value is UNSET:
+        if self._value is UNSET:
             return self.text  # pyright: ignore[reportReturnType] - in a run without an output type, T is str
-        if self.value is NO_OUTPUT:
+        if self._value is NO_OUTPUT:
             raise NoOutputError(self.finish_reason)
-        return self.value
+        return self._value
 
     @property
     def has_output(self) -> bool:
         """Whether there is an output. A typed run has none if it ended by a limit, an approval or a refusal."""
-        return self.value is not NO_OUTPUT
+        return self._value is not NO_OUTPUT
 
     @property
     def partial_output(self) -> Any:
         """The object so far in a chunk of a typed run, not validated. None means there is none yet."""
-        return self.partial.value() if self.partial is not None else None
+        return self._partial.value() if self._partial is not None else None
 
     @property
     def approvals(self) -> tuple[PendingApproval, ...]:
         """Pending approvals."""
-        return self.state.approvals if self.state is not None else ()
+        return self._state.approvals if self._state is not None else ()
 
     @property
     def is_waiting(self) -> bool:
         """Whether the run waits for approvals or results."""
-        return self.state is not None
+        return self._state is not None
 
     @property
     def run_state(self) -> RunState:
         """The state for `agent.resume`. Raises ConfigurationError if the run is not waiting."""
-        if self.state is None:
+        if self._state is None:
             raise ConfigurationError(
                 "there is nothing to resume: the run is not waiting for approvals or results "
                 f"(finish_reason={self.finish_reason!r})"
             )
-        return self.state
-
-    def with_partial(self, partial: "Partial") -> "ChatResult[T]":
-        """Return a copy of the chunk that knows the text before it."""
-        return replace(self, partial=partial)
-
-    def waiting(self, state: RunState | None) -> "ChatResult[Any]":
-        """Return a copy of the result with the state to resume from."""
-        return replace(self, state=state)
-
-    def typed(self, output: Any) -> "ChatResult[Any]":
-        """Return a copy of a typed run's result, with its output or NO_OUTPUT."""
-        return replace(cast("ChatResult[Any]", self), value=output)
+        return self._state
 
     def cited_text(self, style: "CitationStyle" = "numbers") -> "CitedText":
         """Return the text with numbered markers where sources support it, and the list of those sources.
@@ -146,6 +133,21 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
         from sidestream.results.notebook import markdown
 
         return markdown(self)
+
+
+def with_partial(chunk: ChatResult[T], partial: "Partial") -> ChatResult[T]:
+    """Return a copy of a chunk that knows the text before it."""
+    return replace(chunk, _partial=partial)
+
+
+def with_state(result: ChatResult[Any], state: RunState | None) -> ChatResult[Any]:
+    """Return a copy of a result with the state to resume from."""
+    return replace(result, _state=state)
+
+
+def with_output(result: ChatResult[Any], output: Any) -> ChatResult[Any]:
+    """Return a copy of a typed run's result, with its output or NO_OUTPUT."""
+    return replace(result, _value=output)
 
 
 class Partial:

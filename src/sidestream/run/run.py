@@ -13,7 +13,16 @@ from msgspec import UNSET
 from sidestream.errors import NoOutputError, RunError, ToolRaisedError
 from sidestream.messages.steering import is_steer
 from sidestream.parts import StepStart, StreamPart, ToolEvent, ToolInputDelta
-from sidestream.results.results import NO_OUTPUT, ChatResult, ChunkFold, Partial, ResultFold
+from sidestream.results.results import (
+    NO_OUTPUT,
+    ChatResult,
+    ChunkFold,
+    Partial,
+    ResultFold,
+    with_output,
+    with_partial,
+    with_state,
+)
 from sidestream.run.prompts import Prompt, user_message
 from sidestream.run.settings import RunSettings
 from sidestream.tools.approvals import Decision
@@ -59,7 +68,7 @@ class Chunking:
         if chunk.correction is not None:
             self._so_far = []
         self._so_far.append(chunk.text if chunk.correction is None else chunk.correction)
-        return chunk.with_partial(Partial(self._so_far, len(self._so_far), self._output))
+        return with_partial(chunk, Partial(self._so_far, len(self._so_far), self._output))
 
 
 class Run(Generic[T]):
@@ -230,8 +239,10 @@ class Run(Generic[T]):
             error.result = folding.result()
             raise
         state = self.state if isinstance(self.turn.command, AwaitDecision) else None
-        result = folding.result().waiting(state)
-        return result if not self.is_typed else result.typed(self._driver.output if self.has_output else NO_OUTPUT)
+        result = with_state(folding.result(), state)
+        return (
+            result if not self.is_typed else with_output(result, self._driver.output if self.has_output else NO_OUTPUT)
+        )
 
     def _text(self) -> str:
         texts: list[str] = []

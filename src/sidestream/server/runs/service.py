@@ -144,7 +144,7 @@ class Runs:
             await self._check_free(chat, job)
             await dispatched.take()
             if grants and not chat.head:
-                await chat.set_grants(grants)
+                await chat._set_grants(grants)  # pyright: ignore[reportPrivateUsage]
             if chat.status in ("cancelled", "failed"):
                 await chat.keep()  # Keep the partial answer: the user has seen it, so the model should too.
             if added := imported(between):
@@ -184,7 +184,7 @@ class Runs:
             except (ApprovalError, RefusedDecisionError) as error:
                 named = [error.approval_id] if isinstance(error, RefusedDecisionError) else []
                 for id in named or [decision.approval_id for decision in decisions[:1]]:
-                    await chat.log_refusal(id, str(error))
+                    await chat._log_refusal(id, str(error))  # pyright: ignore[reportPrivateUsage]
                 raise
             return _info(dispatched, await self._dispatcher.dispatch(dispatched))
 
@@ -196,7 +196,7 @@ class Runs:
         dispatched = self._dispatcher.runs.get(conversation)
         try:
             if dispatched is not None:
-                await dispatched.chat.log_refusal(approval_id, reason)
+                await dispatched.chat._log_refusal(approval_id, reason)  # pyright: ignore[reportPrivateUsage]
             else:
                 await self._store.conversation(conversation).log_refusal(approval_id, reason)
         except StoreError as error:
