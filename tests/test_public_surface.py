@@ -15,16 +15,17 @@ SOURCE = ROOT / "src"
 
 PUBLIC = {
     "sidestream": """
-        Agent AnthropicOptions ApplyPatch ApprovalError ApprovalPart AuthenticationError caps_of Chat
+        Agent AnthropicOptions ApplyPatch ApprovalError ApprovalPart AuthenticationError Blocked caps_of Chat
         ChatMessage ChatResult Citations CodeInterpreter ComputerUse ConfigurationError ConnectError Context
         ContextOverflowError Conversation cosine_similarity CustomTool DataPart Decision ExternalTool File
-        FileSearch GoogleOptions Grant ImageGeneration Limiter LimitError Limits LinkPart load_mcp_config
-        LocalShell Location MCPApproval MCPConfig MCPServer Memory MessagePart MissingKeyError ModelSettings
-        NotHostedError open_index open_store OpenAIChatOptions OpenAIResponsesOptions output_type OutputError
-        OutputType PendingApproval Preview Price ProgrammaticToolCalling ProviderError RateLimitedError
-        RemoteMCP Run RunContext RunError RunState ServerSideTool Shell SidestreamError Source sse SSE_HEADERS
-        Store StreamPart SyncRun TextPart ThinkingPart Tool tool ToolCallPart ToolContext ToolError ToolResult
-        ToolResultPart ToolRun ToolSearch ToolStage UnsupportedError Usage WebFetch WebSearch XSearch
+        FileSearch GoogleOptions Grant Hooks ImageGeneration Limiter LimitError Limits LinkPart
+        load_mcp_config LocalShell Location MCPApproval MCPConfig MCPServer Memory MessagePart MissingKeyError
+        ModelSettings NotHostedError open_index open_store OpenAIChatOptions OpenAIResponsesOptions
+        output_type OutputError OutputType PendingApproval Preview Price ProgrammaticToolCalling ProviderError
+        RateLimitedError RemoteMCP Run RunContext RunError RunState ServerSideTool Shell SidestreamError
+        Source sse SSE_HEADERS Store StreamPart SyncRun TextPart ThinkingPart Tool tool ToolCallPart
+        ToolContext ToolError ToolResult ToolResultPart ToolRun ToolSearch ToolStage UnsupportedError Usage
+        WebFetch WebSearch XSearch
     """,
     "sidestream.actions": """
         apply_diff BrowserAction BrowserCall BrowserCloseTab BrowserCoordinate BrowserDoubleClick
@@ -44,10 +45,10 @@ PUBLIC = {
         TaskHeldError WorkerService
     """,
     "sidestream.errors": """
-        AuthenticationError BlobError ConfigurationError ConflictError ConnectError ContextOverflowError
-        DocumentError ErrorKind FetchError GrammarError LimitError MissingExtraError MissingKeyError
-        NewerSchemaError NoOutputError NotHostedError OutputInvalidError ProtocolError ProviderError
-        RateLimitedError RunError SearchError SidestreamError SignInError SteerError StoreError
+        AuthenticationError BlobError Blocked ConfigurationError ConflictError ConnectError
+        ContextOverflowError DocumentError ErrorKind FetchError GrammarError LimitError MissingExtraError
+        MissingKeyError NewerSchemaError NoOutputError NotHostedError OutputInvalidError ProtocolError
+        ProviderError RateLimitedError RunError SearchError SidestreamError SignInError SteerError StoreError
         StreamTimeoutError StreamTruncatedError ToolRaisedError ToolServerError UnknownProviderError
         UnsupportedError
     """,

@@ -18,10 +18,11 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "agent.agent": "Agent",
         "agent.chat": "Chat",
         "agent.embeddings": "cosine_similarity",
+        "agent.hooks": "Hooks",
         "agent.services": "open_index",
         "errors": (
-            "AuthenticationError ConfigurationError ConnectError ContextOverflowError LimitError MissingKeyError "
-            "NotHostedError ProviderError RateLimitedError RunError SidestreamError UnsupportedError"
+            "AuthenticationError Blocked ConfigurationError ConnectError ContextOverflowError LimitError "
+            "MissingKeyError NotHostedError ProviderError RateLimitedError RunError SidestreamError UnsupportedError"
         ),
         "limits": "Limits",
         "mcp": "MCPConfig MCPServer load_mcp_config",

@@ -9,11 +9,13 @@ from sidestream.agent.chat import (
 from sidestream.agent.embeddings import (
     cosine_similarity as cosine_similarity,
 )
+from sidestream.agent.hooks import Hooks as Hooks
 from sidestream.agent.services import (
     open_index as open_index,
 )
 from sidestream.errors import (
     AuthenticationError as AuthenticationError,
+    Blocked as Blocked,
     ConfigurationError as ConfigurationError,
     ConnectError as ConnectError,
     ContextOverflowError as ContextOverflowError,

@@ -25,6 +25,7 @@ SidestreamError
 │   └── LimitError             a limit of `Limits` was reached
 ├── DocumentError            a document cannot be read as text (`reason`)
 ├── SteerError               a run cannot be steered: it has finished, or waits for approvals (`reason`)
+├── Blocked                  a hook ends the run (`reason`, `by`); only hooks raise it
 ├── NoOutputError            a typed run has no output; says why (`reason`)
 ├── StoreError               the log could not be read or written
 │   ├── ConflictError          another writer changed the conversation (`conversation`)
@@ -38,6 +39,7 @@ from typing import Any, Literal
 __all__ = [
     "AuthenticationError",
     "BlobError",
+    "Blocked",
     "ConfigurationError",
     "ConflictError",
     "ConnectError",
@@ -202,6 +204,16 @@ class SteerError(SidestreamError):
     def __init__(self, message: str, reason: str | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class Blocked(SidestreamError):
+    """Raised by a hook to end the run with `finish(content-filter)`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.by = ""
+        """Name of the hook's class."""
 
 
 class NoOutputError(SidestreamError):

@@ -68,6 +68,7 @@ from sidestream.turn.state import RunState, TurnState
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
+    from sidestream.agent.hooks import HookChain, Hooks
     from sidestream.agent.media import MediaResult
     from sidestream.portable.services import Services
     from sidestream.providers.embedding import EmbeddingsResult
@@ -135,6 +136,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         limiter: "Limiter | None" = ...,
         message_metadata: MessageMetadata = ...,
         result_metadata: ResultMetadata = ...,
+        hooks: "Sequence[Hooks]" = ...,
         telemetry: Telemetry | bool = ...,
     ) -> None: ...
     @overload
@@ -175,6 +177,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
         self._result_metadata: ResultMetadata = settings.get("result_metadata", "accumulated")
         self.telemetry = settings.get("telemetry", True)
+        self._hooks = _chain(settings["hooks"]) if "hooks" in settings else None
 
     @property
     def model(self) -> ChatModel:
@@ -539,7 +542,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
             opening=opening,
             message_metadata=self._message_metadata,
             result_metadata=self._result_metadata,
-            hooks=followed(hooks or RunHooks(), self.telemetry),
+            hooks=followed(hooks or RunHooks(), self.telemetry, self._hooks),
             errors=errors,
             fallbacks=tuple(fallbacks),
             tool_errors=call.get("tool_errors", self._tool_errors),
@@ -581,3 +584,9 @@ def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:
 def _typed(spec: Any) -> OutputType[Any] | None:
     """Read an output type. Text needs none, since agents answer with it anyway."""
     return None if spec is None or spec is str else read_output_type(spec)
+
+
+def _chain(hooks: "Sequence[Hooks]") -> "HookChain | None":
+    from sidestream.agent.hooks import chain_of
+
+    return chain_of(hooks)

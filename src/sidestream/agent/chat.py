@@ -164,7 +164,14 @@ class Chat(Generic[T, DepsT]):
         is_empty = self._is_new and getattr(self._store, "has_written", False)
         state = LogState(head=0, messages=()) if is_empty else await Conversation(self._store, self.id).state()
         self._is_new = False
-        writer = Writer(self._store, self.id, state.head, detail=self._log or USUAL_DETAIL)
+        hooks = self.agent._hooks  # pyright: ignore[reportPrivateUsage]
+        writer = Writer(
+            self._store,
+            self.id,
+            state.head,
+            detail=self._log or USUAL_DETAIL,
+            before_store=None if hooks is None else hooks.before_store,
+        )
         if state.head and self._writer is None and self._messages:
             raise ConfigurationError(f"conversation {self.id!r} already has a history; leave out messages")
         if not state.head and self._writer is None:

@@ -34,6 +34,7 @@ from sidestream.transport.calls import Auth, Transport
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
+    from sidestream.agent.hooks import Hooks
     from sidestream.agent.placement import Servers
     from sidestream.run.context import Context
     from sidestream.wire.limiter import Limiter
@@ -122,6 +123,8 @@ class AgentSettings(CommonSettings, total=False):
     result_metadata: ResultMetadata
     mcp: Servers
     """MCP servers besides the tools, given as the path of an `mcp.json`, or as `MCPServer` and `RemoteMCP` objects."""
+    hooks: Sequence[Hooks]
+    """What the program does at fixed points of every run, in this order."""
     telemetry: Telemetry | bool
     """Spans and metrics. True, the default, enables them if the program has configured OpenTelemetry; False disables
     them."""

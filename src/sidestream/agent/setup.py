@@ -27,6 +27,7 @@ from sidestream.tools.toolset import ToolBox
 from sidestream.turn.state import TurnState
 
 if TYPE_CHECKING:
+    from sidestream.agent.hooks import HookChain
     from sidestream.run.context import Context
     from sidestream.turn.machine import Turn
 
@@ -128,9 +129,11 @@ def turn_for(
     )
 
 
-def followed(hooks: RunHooks, telemetry: Telemetry | bool) -> RunHooks:
-    """Return the hooks, with a listener if the program has configured telemetry."""
+def followed(hooks: RunHooks, telemetry: Telemetry | bool, chain: "HookChain | None") -> RunHooks:
+    """Return the hooks, with a listener if the program has configured telemetry, and the program's own hooks."""
     listener = listener_for(telemetry)
+    if chain is not None:
+        hooks = replace(hooks, interceptor=chain.for_run())
     return hooks if listener is None else replace(hooks, listener=listener)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, to_builtins
 
-from sidestream.errors import OutputInvalidError, RunError, SteerError, StoreError, ToolRaisedError
+from sidestream.errors import Blocked, OutputInvalidError, RunError, SteerError, StoreError, ToolRaisedError
 from sidestream.limits import MAX_PENDING_STEERS
 from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
@@ -33,6 +33,7 @@ from sidestream.turn.state import AwaitDecision, CallTools, Check, Fetch, Judge,
 if TYPE_CHECKING:
     from sidestream.run.background import BackgroundAnswer
     from sidestream.run.native_steering import NativeSteering
+    from sidestream.run.system import RunContext
     from sidestream.run.tool_round import ToolRound
 
 log = get_logger(__name__)
@@ -64,6 +65,7 @@ class Driver:
         self._settings = settings
         self._listener = settings.hooks.listener
         self._record = RunRecord(turn, settings)
+        self._interceptor = settings.hooks.interceptor
         self._is_recorded = settings.hooks.recorder is not None
         self._began_s = 0.0
         self._encoded: Encoded | None = None
@@ -199,7 +201,12 @@ class Driver:
             await self._read()
         elif self._is_closed:
             raise StopAsyncIteration
-        elif isinstance(self._turn.command, CallTools) and self._is_begun:
+        else:
+            await (self._work() if self._interceptor is None else self._intercepted(self._work))
+        await self._end_if_over()
+
+    async def _work(self) -> None:
+        if isinstance(self._turn.command, CallTools) and self._is_begun:
             try:
                 await self._command()
             except ToolRaisedError as error:
@@ -207,7 +214,27 @@ class Driver:
         else:
             with self._interruption:
                 await (self._command() if self._is_begun else self._begin())
-        await self._end_if_over()
+
+    async def _intercepted(self, work: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Do some work, then show what it emitted to the program's hooks. Ends the run if one of them blocks it."""
+        assert self._interceptor is not None
+        try:
+            if work is not None:
+                await work()
+            await self._interceptor.show_emitted(self._context)
+        except Blocked as blocked:
+            if self._turn.is_over:
+                return
+            if self._turn.is_receiving and self._decoder is not None:
+                parts = self._interceptor.ended(self._decoder, blocked)
+                await self._close_response()
+                self._put(self._turn.received(parts), is_answer=True)
+                await self._end_answer()
+            else:
+                self._put(self._turn.blocked(blocked.by, blocked.reason))
+
+    def _context(self) -> "RunContext[Any]":
+        return self._settings.run_context(self._turn)
 
     def _command(self) -> Awaitable[None]:
         match self._turn.command:
@@ -306,10 +333,13 @@ class Driver:
 
     # Parts
 
-    def _put(self, parts: list[StreamPart]) -> None:
+    def _put(self, parts: list[StreamPart], *, is_answer: bool = False) -> None:
+        """Emit parts. Those of an answer were shown to the program's hooks before."""
         self.ready.extend(parts)
         if self._listener is not None:
             self._listener.feed(parts)
+        if self._interceptor is not None:
+            self._interceptor.emitted(parts, is_answer=is_answer)
         if self._settings.context is not None:
             for part in parts:
                 if isinstance(part, StepFinish):
@@ -467,13 +497,17 @@ class Driver:
         if not parts or (type(parts[-1]) is Raw and _are_empty(parts)):
             response.ignored()
         parts = self._staged(parts)
+        if self._interceptor is not None:
+            parts = await self._answered(parts, decoder)
         if not parts or type(parts[-1]) is not Finish:
-            self._put(self._turn.received(parts))
+            self._put(self._turn.received(parts), is_answer=True)
             if native is not None and self._turn.state.steers:
                 await native.offer()
             return
-        self._put(self._turn.received(parts, decoder.downloads))
+        self._put(self._turn.received(parts, decoder.downloads), is_answer=True)
         await self._observed(self._end_answer)
+        if self._interceptor is not None:
+            await self._intercepted()
 
     async def _read(self) -> None:
         """Read the next events of the answer, or all of a non-streaming one."""
@@ -494,9 +528,22 @@ class Driver:
             if await self._survives(error):
                 return
             parts = decoder.close(part_of_error(error))
-        self._put(self._turn.received(self._staged(parts), decoder.downloads))
+        parts = self._staged(parts)
+        if self._interceptor is not None:
+            parts = await self._answered(parts, decoder)
+        self._put(self._turn.received(parts, decoder.downloads), is_answer=True)
         if not self._turn.is_receiving:
             await self._end_answer()
+        if self._interceptor is not None:
+            await self._intercepted()
+
+    async def _answered(self, parts: list[StreamPart], decoder: Decoder) -> list[StreamPart]:
+        """Show parts of the answer to the program's hooks. If one blocks the run, the connection is closed."""
+        assert self._interceptor is not None
+        allowed = await self._interceptor.answered(parts, decoder, self._context)
+        if allowed is not parts:
+            await self._close_response()
+        return allowed
 
     def _staged(self, parts: list[StreamPart]) -> list[StreamPart]:
         """Add the lifecycle events of calls that replace hosted ones."""

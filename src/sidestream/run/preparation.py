@@ -67,6 +67,8 @@ class Preparation:
         shortening = await self._shortening(request)
         if shortening is not None:
             request = replace(request, messages=tuple(shortened_by(request.messages, shortening.data)))
+        if (interceptor := settings.hooks.interceptor) is not None:
+            request = await interceptor.before_request(request, lambda: settings.run_context(turn))
         encoded, request = await self._encode(request)
         if native is not None and native.is_pending:
             encoded = await native.proceeding(encoded, request, steers)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from sidestream.errors import ConfigurationError, RunError, ToolRaisedError
+from sidestream.errors import Blocked, ConfigurationError, RunError, ToolRaisedError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import LoadedReplays
 from sidestream.messages.steering import steered_message
 from sidestream.output import OutputType
-from sidestream.parts import Finish, FinishReason, Steer, StreamPart, ToolCall, Usage
+from sidestream.parts import Finish, FinishReason, Steer, StreamPart, ToolCall, ToolResult, Usage
 from sidestream.providers.model_settings import ModelSettings
-from sidestream.providers.protocol import ChatModel, ModelRequest
+from sidestream.providers.protocol import ChatModel, Decoder, ModelRequest
 from sidestream.results.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
 from sidestream.tools.approvals import (
@@ -166,6 +166,41 @@ class Recorder(Protocol):
         ...
 
 
+MakesContext = Callable[[], RunContext[Any]]
+
+
+class Interceptor(Protocol):
+    """The program's own hooks, for one run. Its coroutines may raise `Blocked`, which ends the run."""
+
+    async def before_request(self, request: ModelRequest, context: MakesContext) -> ModelRequest:
+        """Return the request to send."""
+        ...
+
+    async def before_tool(self, call: ToolCall, context: MakesContext) -> ToolCall:
+        """Return the call as it is to run."""
+        ...
+
+    async def after_tool(self, call: ToolCall, result: ToolResult, context: MakesContext) -> ToolResult:
+        """Return the result as the model is to see it."""
+        ...
+
+    async def answered(self, parts: list[StreamPart], decoder: Decoder, context: MakesContext) -> list[StreamPart]:
+        """Return the parts of an answer that the run may use. It does not raise `Blocked`."""
+        ...
+
+    def ended(self, decoder: Decoder, blocked: Blocked) -> list[StreamPart]:
+        """Return the parts that end an answer of which nothing more is used."""
+        ...
+
+    def emitted(self, parts: Sequence[StreamPart], *, is_answer: bool) -> None:
+        """Take note of parts that the run emits, perhaps after an answer, whose own parts were shown before."""
+        ...
+
+    async def show_emitted(self, context: MakesContext) -> None:
+        """Show the parts that the run has emitted by itself."""
+        ...
+
+
 StreamErrors = Literal["raise", "parts"]
 """How a failed run ends when its parts are iterated: `raise` raises after the last part, `parts` only yields an `error`
 part."""
@@ -185,6 +220,7 @@ class RunHooks(Struct, frozen=True):
     read_blobs: Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]] | None = None
     """Reads blobs that messages of the history refer to from the log, by digest, omitting missing ones."""
     listener: RunListener | None = None
+    interceptor: Interceptor | None = None
     conversation: str | None = None
     """Id of the chat that the run belongs to."""
     store: Any = None
@@ -282,16 +318,17 @@ class RunSettings(ModelSetup, kw_only=True):
 
     async def system_text(self, turn: "Turn") -> str | None:
         """Return the system prompt of the next request. Raises ConfigurationError if its function fails."""
-        return await system_text(
-            self.system,
-            lambda: RunContext(
-                deps=self.deps,
-                provider=self.model.provider,
-                model=self.model.name,
-                messages=tuple(turn.state.messages),
-                step=turn.state.step + 1,
-                run_id=turn.state.run_id,
-            ),
+        return await system_text(self.system, lambda: self.run_context(turn))
+
+    def run_context(self, turn: "Turn") -> RunContext[Any]:
+        """Return what a function of the program may know about the run."""
+        return RunContext(
+            deps=self.deps,
+            provider=self.model.provider,
+            model=self.model.name,
+            messages=tuple(turn.state.messages),
+            step=turn.state.step + 1,
+            run_id=turn.state.run_id,
         )
 
     def failure_of(self, outcome: ToolOutcome) -> ToolRaisedError | None:

@@ -2,13 +2,15 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
+from sidestream.errors import Blocked
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.messages.message import Numbers
 from sidestream.parts import (
@@ -24,8 +26,9 @@ from sidestream.parts import (
     ToolResult,
 )
 from sidestream.results.passages import last_number, numbered
-from sidestream.run.settings import RunSettings
+from sidestream.run.settings import Interceptor, RunSettings
 from sidestream.run.staging import Staging
+from sidestream.run.system import RunContext
 from sidestream.stream.errors import part_of_error
 from sidestream.tools.approvals import ASKING, Question, Ruling, Suspended, pending
 from sidestream.tools.context import Emitted
@@ -42,6 +45,8 @@ class Nested(Struct):
     made: int = 0
     sources: tuple[str, ...] = ()
     """Open-world tools whose results a program has seen."""
+    blocked: Blocked | None = None
+    """Decision of a hook that the run must end."""
 
 
 class NestedCalls:
@@ -104,7 +109,7 @@ class NestedCalls:
         self._report([granted(question, call_id)] if question is not None and is_granted else [])
         await self._commit()
         self._report(self._staging.running(made, tool))
-        outcome = await self._observed(made, tool)
+        outcome = await self._intercepted(made, tool)
         if outcome.fault is not None:
             outcome.fault.warn()
         self._seen(name)
@@ -113,6 +118,17 @@ class NestedCalls:
         result = tool_result(made, outcome.result, is_error=outcome.is_error, facts=tool, source=outcome.source)
         self._report([*ended, replace(result, provider_metadata=self._called_by(result.provider_metadata))])
         return outcome
+
+    async def _intercepted(self, call: ToolCall, tool: Tool) -> ToolOutcome:
+        interceptor = self._settings.hooks.interceptor
+        if interceptor is None:
+            return await self._observed(call, tool)
+        observed = partial(self._observed, tool=tool)
+        try:
+            return await intercepted(interceptor, self._settings, self._turn, call, observed, self._report)
+        except Blocked as blocked:  # The program ends first, then the run.
+            self._nested.blocked = blocked
+            return ToolOutcome.failure("Blocked", blocked.reason)
 
     async def _commit(self) -> None:
         """Have the log store what the program has made of its calls so far, so that a later attempt repeats none."""
@@ -193,6 +209,35 @@ class NestedCalls:
             store=settings.hooks.store,
             sources=self._sources,
         )
+
+
+INPUT_REPLACED: Final = "sidestream.input-replaced"
+"""Kind of the custom part that reports that a hook let a call run with another input."""
+
+
+async def intercepted(
+    interceptor: Interceptor,
+    settings: RunSettings,
+    turn: Turn,
+    call: ToolCall,
+    run: Callable[[ToolCall], Awaitable[ToolOutcome]],
+    report: Callable[[list[StreamPart]], None],
+) -> ToolOutcome:
+    """Run a call with the program's hooks before and after it. Raises `Blocked` if one of them blocks the run."""
+
+    def context() -> RunContext[Any]:
+        return settings.run_context(turn)
+
+    asked, call = call, await interceptor.before_tool(call, context)
+    if call is not asked:
+        message = f"A hook let {call.name} run with another input."
+        report([Custom(INPUT_REPLACED, {"message": message, "call_id": call.id, "input": call.input})])
+    outcome = await run(call)
+    if outcome.suspended is not None:
+        return outcome
+    result = tool_result(call, outcome.result, is_error=outcome.is_error)
+    seen = await interceptor.after_tool(call, result, context)
+    return outcome if seen is result else replace(outcome, result=seen.result, is_error=seen.is_error)
 
 
 class Emitter:
@@ -358,7 +403,13 @@ class ToolRound:
         async with gate:
             # Look it up now: the tool that ran decides about the result, whatever the toolset offers later.
             tool = settings.toolbox.tools.get(function_of(call))
-            outcome = await self._observed(call, tool, context)
+            if settings.hooks.interceptor is None:
+                outcome = await self._observed(call, tool, context)
+            else:
+                observed = partial(self._observed, tool=tool, context=context)
+                outcome = await intercepted(settings.hooks.interceptor, settings, self._turn, call, observed, report)
+        if self._nested.blocked is not None:
+            raise self._nested.blocked
         if outcome.suspended is not None:
             if self._recorder is not None:
                 self._recorder.tool_suspended(call.id, outcome.suspended)

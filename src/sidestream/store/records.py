@@ -227,6 +227,18 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
     return data, blobs
 
 
+def changed_by(body: Body, function: Callable[[jsontext.JsonObject], jsontext.JsonObject]) -> Body:
+    """Return a body as a function changes its JSON. Raises StoreError if the result is no record of the same kind."""
+    plain = msgspec.to_builtins(body, builtin_types=(bytes,))
+    try:
+        found = msgspec.convert(function(plain), Body, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        raise StoreError(f"before_store made a record ({kind_of(body)}) invalid: {error}") from error
+    if kind_of(found) != kind_of(body):
+        raise StoreError(f"before_store must not change the kind of a record: {kind_of(body)} became {kind_of(found)}")
+    return found
+
+
 def _packed(body: Body) -> tuple[bytes, dict[str, bytes]]:
     if isinstance(body, Segment) and body.kind in _PLAIN:
         return jsontext.dumps(body), {}

@@ -49,7 +49,19 @@ from sidestream.turn import interruptions, ledger, rounds
 from sidestream.turn.ledger import EndedStep, Ledger
 from sidestream.turn.outbox import Outbox
 from sidestream.turn.rounds import ToolFacts, is_outage, is_output
-from sidestream.turn.state import AwaitDecision, CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState
+from sidestream.turn.state import (
+    BLOCKED_BY,
+    AwaitDecision,
+    CallTools,
+    Check,
+    Command,
+    Fetch,
+    Judge,
+    Over,
+    Send,
+    TurnState,
+    blocked_finish,
+)
 
 _WATCHED = (ledger.WATCHED - {ToolEvent}) | {Finish, Error}
 """Parts of a response that affect more than the message. Tool events do so only between two steps."""
@@ -263,6 +275,11 @@ class Turn:
             return self._end_step()
         return self._emit([*self._start(()), *self._finish("limit", limit=(limit, reached))])
 
+    def blocked(self, by: str, reason: str) -> list[StreamPart]:
+        """End the run because a hook of the program does not let it continue, between two answers."""
+        ending = blocked_finish(by, reason, self.state.ending)
+        return self._emit([*self._start(()), *self._finish(ending.reason, ending)])
+
     # Rounds of calls
 
     def judged(self, verdicts: Mapping[str, Ruling], new_id: Callable[[], str]) -> list[StreamPart]:
@@ -475,6 +492,8 @@ class Turn:
             return self._emit(self._finish("limit", ending, limit=state.limit))
         if state.error is not None:
             return self._emit([state.error, *self._finish("error", ending)])
+        if BLOCKED_BY in ending.metadata:
+            return self._emit(self._finish(ending.reason, ending))
         if step.is_repeated and self._answers_calls:
             return self._send_again(ending)
         if ending.reason in ("tool-calls", "approval"):

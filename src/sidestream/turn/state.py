@@ -250,3 +250,13 @@ def status_after(reason: str | None) -> TurnStatus:
     None means that it ended without one.
     """
     return _ENDINGS.get(reason, "complete")
+
+
+BLOCKED_BY: Final = "blocked_by"
+"""Metadata key of `finish` for the hook that ended the run. `blocked` has its reason."""
+
+
+def blocked_finish(by: str, reason: str, ending: Finish | None = None) -> Finish:
+    """Return the end of an answer that a hook does not let the run use."""
+    usage, metadata = (ending.usage, ending.metadata) if ending is not None else (Usage(), {})
+    return Finish("content-filter", usage, "blocked", {**metadata, BLOCKED_BY: by, "blocked": reason})

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -31,6 +31,7 @@ from sidestream.store.records import (
     RunStarted,
     ToolStarted,
     ToolSuspended,
+    changed_by,
     kind_of,
     pack,
     unpack,
@@ -113,7 +114,9 @@ class Writer:
         detail: LogDetail = USUAL_DETAIL,
         gap_s: float = INCREMENT_GAP_S,
         run: str = "",
+        before_store: Callable[[JsonObject], JsonObject] | None = None,
     ) -> None:
+        self._before_store = before_store
         self.conversation = conversation
         self.head = head
         """Sequence number of the last stored record."""
@@ -170,7 +173,7 @@ class Writer:
         self._segments = SegmentFold(previews=self._detail.previews, inputs=self._detail.inputs)
         started = RunStarted(model, message_metadata, resumes=not opening, details=self.run_details)
         bodies: list[Body] = [*map(MessageAdded, opening), started, *map(ApprovalDecided, decisions)]
-        for body, packed in [(body, pack(body)) for body in bodies]:
+        for body, packed in [(body, pack(self._redacted(body))) for body in bodies]:
             self._add(kind_of(body), *packed)
 
     def feed(self, parts: Iterable[StreamPart]) -> None:
@@ -239,11 +242,15 @@ class Writer:
         If the record cannot be serialized, neither it nor later ones are written, and `commit` reports the error.
         """
         try:
-            data, blobs = pack(body)
+            data, blobs = pack(self._redacted(body))
         except StoreError as error:
             self._give_up(error)
             return
         self._add(kind_of(body), data, {**blobs, **referred} if referred else blobs)
+
+    def _redacted(self, body: Body) -> Body:
+        """Return the body that the program lets the log have."""
+        return body if self._before_store is None else changed_by(body, self._before_store)
 
     def _add(self, kind: str, data: bytes, blobs: dict[str, bytes]) -> None:
         if self._is_given_up:
@@ -307,8 +314,9 @@ class Writer:
             return
         self._is_due = self._writing is not None
         if not self._is_due:
-            for segment in self._segments.increments():
-                self.add(segment)
+            if self._before_store is None:  # It sees texts whole.
+                for segment in self._segments.increments():
+                    self.add(segment)
             self._write()
 
     async def read_blobs(self, digests: Sequence[str]) -> dict[str, bytes]:
