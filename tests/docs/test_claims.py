@@ -36,3 +36,12 @@ def test_every_guide_has_test() -> None:
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/start").glob("*.md")]
     wanted = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in pages} - WITHOUT_CLAIM
     assert wanted - set(rows(CLAIMS)) == set()
+
+
+def test_messages_of_troubleshooting_exist() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text("utf-8")
+    messages = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    joined = re.sub(r"\"\s*\n\s*f?\"", "", source)  # A long message is written as several strings.
+    assert len(messages) > 15
+    assert [message for message in messages if message not in joined] == []
