@@ -21,43 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-__all__ = [
-    "Custom",
-    "Error",
-    "File",
-    "Finish",
-    "FinishReason",
-    "InputUsage",
-    "OutputUsage",
-    "Preview",
-    "Raw",
-    "ReasoningDelta",
-    "ReasoningEnd",
-    "ReasoningStart",
-    "ResponseMetadata",
-    "Source",
-    "SourceKind",
-    "Stage",
-    "Steer",
-    "SteerStatus",
-    "StepFinish",
-    "StepStart",
-    "StreamPart",
-    "StreamStart",
-    "TextDelta",
-    "TextEnd",
-    "TextStart",
-    "ToolApprovalRequest",
-    "ToolCall",
-    "ToolEvent",
-    "ToolInputDelta",
-    "ToolInputEnd",
-    "ToolInputStart",
-    "ToolResult",
-    "Usage",
-    "part_from_json",
-    "preview_of",
-]
+__all__ = (  # noqa: SIM905  # pyright: ignore[reportUnsupportedDunderAll]
+    "Custom Error File Finish FinishReason InputUsage OutputUsage Preview Raw ReasoningDelta ReasoningEnd "
+    "ReasoningStart ResponseMetadata Source SourceKind Stage Steer SteerStatus StepFinish StepStart StreamPart "
+    "StreamStart TextDelta TextEnd TextStart ToolApprovalRequest ToolCall ToolEvent ToolInputDelta ToolInputEnd "
+    "ToolInputStart ToolResult Usage part_from_json preview_of"
+).split()
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"]
 """Reason why a step or a run ended: `approval` means that it waits for a decision, `limit` that one of `Limits` was
@@ -75,26 +44,37 @@ class InputUsage(Struct, frozen=True, gc=False):
     """Input tokens; `total` is the sum of the three others."""
 
     total: int = 0
+    """All input tokens."""
     no_cache: int = 0
+    """Tokens that were not read from the cache."""
     cache_read: int = 0
+    """Tokens read from the cache."""
     cache_write: int = 0
+    """Tokens written to the cache."""
 
 
 class OutputUsage(Struct, frozen=True, gc=False):
     """Output tokens."""
 
     total: int = 0
+    """All output tokens."""
     text: int = 0
+    """Tokens of text and calls."""
     reasoning: int = 0
+    """Tokens of reasoning, shown or not."""
 
 
 class Usage(ShortRepr, Struct, frozen=True):
     """The usage of a step or a run. `raw` is the provider's own object; for several steps, it is `{"steps": [...]}`."""
 
     input: InputUsage = InputUsage()
+    """Input tokens."""
     output: OutputUsage = OutputUsage()
+    """Output tokens."""
     server_tool_use: dict[str, int] = {}
+    """Calls that the provider counts, by tool."""
     raw: dict[str, Json] | None = None
+    """Provider's own object, or those of several steps."""
     cost: float | None = None
     """Cost in US dollars, at list prices. None means that a price is unknown."""
     unpriced: tuple[str, ...] = ()
@@ -154,6 +134,7 @@ class StreamStart(_Part, frozen=True, tag="stream-start"):
 
     type: ClassVar[Literal["stream-start"]] = "stream-start"
     warnings: tuple[str, ...]
+    """What the first request leaves out or changes, known before it is sent."""
 
 
 class ResponseMetadata(_Part, frozen=True, tag="response-metadata"):
@@ -162,7 +143,9 @@ class ResponseMetadata(_Part, frozen=True, tag="response-metadata"):
     type: ClassVar[Literal["response-metadata"]] = "response-metadata"
     id: str | None = None
     model: str | None = None
+    """Model that answers, which may be more specific than the requested one."""
     created: float | None = None
+    """Time at which the provider began, in seconds since 1970."""
     provider: str | None = None
 
 
@@ -191,7 +174,9 @@ class TextEnd(_Part, frozen=True, tag="text-end"):
     type: ClassVar[Literal["text-end"]] = "text-end"
     id: str
     annotations: tuple[Json, ...] = ()
+    """Provider's annotations of the block, unchanged."""
     text: str | None = None
+    """Final text, if it differs from the deltas."""
 
 
 class ReasoningStart(_Part, frozen=True, tag="reasoning-start"):
@@ -215,8 +200,11 @@ class ReasoningEnd(_Part, frozen=True, tag="reasoning-end"):
     type: ClassVar[Literal["reasoning-end"]] = "reasoning-end"
     id: str
     signature: str | None = None
+    """Provider's signature of the text, to send back."""
     encrypted_content: str | None = None
+    """Reasoning in a form that only the provider can read, to send back."""
     text: str | None = None
+    """Final text, if it differs from the deltas."""
 
 
 class ToolInputStart(_Part, frozen=True, tag="tool-input-start"):
@@ -254,8 +242,11 @@ class ToolCall(_Part, frozen=True, tag="tool-call"):
     tool: str
     provider_executed: bool
     input: Json = None
+    """Input as JSON."""
     input_error: str | None = None
+    """Reason why the text of the input could not be parsed."""
     input_text: str | None = None
+    """Text of the input, if it could not be parsed."""
     action: dict[str, Json] | None = None
     """Input in the terms of `sidestream.actions`, for a call of the provider's own kind that the function named `tool`
     answers; empty if the provider's input is in these terms already."""
@@ -272,9 +263,12 @@ class ToolEvent(_Part, frozen=True, tag="tool-event"):
     type: ClassVar[Literal["tool-event"]] = "tool-event"
     tool: str
     stage: Stage
+    """Portable stage of the call."""
     event: Json
+    """Provider's event, unchanged."""
     call_id: str | None = None
     output_index: int | None = None
+    """Position of the call in the provider's response."""
     provider_tool: str | None = None
     """Provider's name of the tool, which is the key of the event in `metadata`. None means `tool`."""
     provider_stage: str | None = None
@@ -294,9 +288,12 @@ class ToolResult(_Part, frozen=True, tag="tool-result"):
     name: str
     tool: str
     result: Json
+    """Result as JSON, as the model sees it."""
     is_error: bool
+    """Whether the call failed."""
     provider_executed: bool
     preliminary: bool = False
+    """Whether a later result replaces this one."""
     error_type: str | None = None
     """Type of the exception that a client tool raised, such as `KeyError`."""
     error_message: str | None = None
@@ -308,10 +305,13 @@ class ToolApprovalRequest(_Part, frozen=True, tag="tool-approval-request"):
 
     type: ClassVar[Literal["tool-approval-request"]] = "tool-approval-request"
     approval_id: str
+    """Id of the approval, for the decision."""
     id: str
     name: str
     input: Json
+    """Input of the call as JSON."""
     server_label: str | None = None
+    """Label of the MCP server, if the tool is one of its."""
     is_external: bool = False
     """Whether the call is of an `ExternalTool`, which needs a result rather than an approval."""
 
@@ -322,21 +322,31 @@ class Source(_Part, frozen=True, tag="source"):
     type: ClassVar[Literal["source"]] = "source"
     id: str
     kind: SourceKind
+    """What the source is."""
     url: str | None = None
+    """Address of the page or place."""
     file_id: str | None = None
+    """Provider's id of the file."""
     title: str | None = None
+    """Title of the page or file."""
     start: int | None = None
+    """Start of the span. None means that the source supports no particular span."""
     end: int | None = None
+    """End of the span."""
     cited_text: str | None = None
+    """Passage of the source that is cited."""
     text_id: str | None = None
+    """Id of the block of text."""
     verified: bool | None = None
     """Whether the cited text was found in the source, which a local tool has read. None means not checked."""
     marker_start: int | None = None
     """Start of the link to the source that the model wrote, if `start` and `end` are those of that link."""
     marker_end: int | None = None
+    """End of that link."""
     claim_start: int | None = None
     """Start of the sentence before that link. None means that `start` and `end` span the supported text."""
     claim_end: int | None = None
+    """End of that sentence."""
 
 
 class File(_Part, frozen=True, tag="file"):
@@ -346,8 +356,11 @@ class File(_Part, frozen=True, tag="file"):
     id: str
     mime_type: str
     name: str | None = None
+    """Name of the file."""
     data: bytes | None = None
+    """Bytes. None means that there is only a URL."""
     url: str | None = None
+    """Address, which may expire."""
     tool: str | None = None
     call_id: str | None = None
 
@@ -387,7 +400,9 @@ class Custom(_Part, frozen=True, tag="custom"):
 
     type: ClassVar[Literal["custom"]] = "custom"
     kind: str
+    """Name, which begins with the provider's or with `sidestream.`."""
     data: Json
+    """Content. A notice of ours has a `message`."""
 
 
 class Raw(_Part, frozen=True, tag="raw"):
@@ -396,6 +411,7 @@ class Raw(_Part, frozen=True, tag="raw"):
     type: ClassVar[Literal["raw"]] = "raw"
     provider: str
     event: Json
+    """The event."""
 
 
 class Steer(_Part, frozen=True, tag="steer"):
@@ -407,7 +423,9 @@ class Steer(_Part, frozen=True, tag="steer"):
     type: ClassVar[Literal["steer"]] = "steer"
     id: str
     status: SteerStatus
+    """What became of it."""
     text: str
+    """Text of the message."""
     content: tuple[Json, ...] = ()
     """Parts of the message, as JSON, unless it is a single text part."""
     reason: str | None = None
@@ -445,6 +463,7 @@ class StepStart(_Part, frozen=True, tag="step-start"):
 
     type: ClassVar[Literal["step-start"]] = "step-start"
     step: int
+    """Number of the step, starting at 0."""
 
 
 class StepFinish(_Part, frozen=True, tag="step-finish"):
@@ -453,7 +472,9 @@ class StepFinish(_Part, frozen=True, tag="step-finish"):
     type: ClassVar[Literal["step-finish"]] = "step-finish"
     step: int
     reason: FinishReason
+    """Reason why the response ended."""
     usage: Usage
+    """Usage of the step."""
     outcome: StepOutcome | None = None
     """Internal; see `StepOutcome`."""
 
@@ -467,10 +488,15 @@ class Error(_Part, frozen=True, tag="error"):
 
     type: ClassVar[Literal["error"]] = "error"
     kind: ErrorKind
+    """Kind, which selects the exception."""
     message: str
+    """What happened, without secrets."""
     code: str | None = None
+    """Provider's code."""
     status: int | None = None
+    """HTTP status."""
     retryable: bool = False
+    """Whether the same request may succeed later."""
     param: str | None = None
     """Request field that the provider rejected, if it names one."""
 
@@ -480,9 +506,13 @@ class Finish(_Part, frozen=True, tag="finish"):
 
     type: ClassVar[Literal["finish"]] = "finish"
     reason: FinishReason
+    """Reason why the run ended."""
     usage: Usage
+    """Usage of all steps."""
     raw_reason: str | None = None
+    """Provider's own reason."""
     metadata: dict[str, Json] = {}
+    """Facts about the last response and the end: `response_id`, `model`, `status`, `limit` and others."""
     outcome: StepOutcome | None = None
     """Internal, and set only by decoders; see `StepOutcome`."""
 

@@ -184,6 +184,22 @@ def _commands(command: click.Command, path: tuple[str, ...]) -> Iterable[tuple[t
                 yield from _commands(found, (*path, name))
 
 
+SAME_EVERYWHERE = {
+    "id": "Id, which all parts of one block or call share.",
+    "delta": "Text to append.",
+    "name": "Name of the function, or the provider's name of the tool.",
+    "tool": "Portable name of the tool, or the function's name.",
+    "call_id": "Id of the call.",
+    "provider_executed": "Whether the provider runs the tool. False means that it runs here.",
+    "provider_metadata": "Provider's own data about the part.",
+    "provider": "Provider's name.",
+    "mime_type": "Media type.",
+    "data": "Bytes.",
+    "step": "Number of the step, starting at 0.",
+}
+"""Meanings of fields that many parts have."""
+
+
 def fields_table(kind: type[Any]) -> list[str]:
     """Return a table of the fields of a struct or TypedDict, with their types, defaults and meanings.
 
@@ -191,9 +207,10 @@ def fields_table(kind: type[Any]) -> list[str]:
     """
     declared = {name: entry for cls in _own_classes(kind) for name, entry in _declared(cls).items()}
     defaults = _defaults(kind)
+    same = SAME_EVERYWHERE if issubclass(kind, parts.StreamPart) else {}
     rows = ["| field | type | default | |", "|---|---|---|---|"]
     for name, (annotation, note) in declared.items():
-        rows.append(f"| `{name}` | {_code(annotation)} | {defaults.get(name, '')} | {note} |")
+        rows.append(f"| `{name}` | {_code(annotation)} | {defaults.get(name, '')} | {note or same.get(name, '')} |")
     return rows
 
 
@@ -244,7 +261,7 @@ def _default(entry: Any) -> str:
 
 
 def _code(text: str) -> str:
-    return f"`{text}`".replace("|", "\\|") if text else ""
+    return " or ".join(f"`{entry}`" for entry in text.split(" | ")) if text else ""
 
 
 def _doc(kind: Any) -> str:

@@ -241,7 +241,7 @@ class Driver:
             case Send():
                 return self._prepare() if self._encoded is None else self._open(self._encoded)
             case Fetch(refs=refs):
-                from sidestream.run.downloads import fetch_all
+                from sidestream.run.transfers import fetch_all
 
                 return fetch_all(refs, self._turn, self._settings, self._put)
             case Judge(questions=questions):
