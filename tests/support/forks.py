@@ -25,8 +25,12 @@ from typing import Any
 import pytest
 from _pytest._io import TerminalWriter
 
+from support.children import ends
+
 NOBODY = -1
 """In place of the index of a test."""
+STOPPED_S = 30.0
+"""An interrupted worker may take this long to end its servers."""
 FIELDS = struct.Struct("4q")
 """What a worker has: its current test, its next one, and the first and the end of the others."""
 
@@ -132,7 +136,10 @@ class Parent:
                     shares.clear()
         finally:
             for pid, _ in self._workers_by_connection.values():
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGINT)
+            for pid, _ in self._workers_by_connection.values():
+                if not ends(pid, STOPPED_S):
+                    os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
@@ -231,14 +238,26 @@ def _work(session: pytest.Session, shares: Shares, worker: int, connection: Any)
             current, following = shares.advance(worker)
         session.config._ensure_unconfigure()
         status = 0
+    except KeyboardInterrupt:
+        _stop(session)
     except BaseException:
         traceback.print_exc(file=sys.__stderr__)
+        _stop(session)
     finally:
         connection.close()
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def _stop(session: pytest.Session) -> None:
+    """End what the fixtures of an interrupted worker have started."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        session._setupstate.teardown_exact(None)
+    except BaseException:
+        traceback.print_exc(file=sys.__stderr__)
 
 
 def _plugin(config: pytest.Config, name: str) -> Any:
