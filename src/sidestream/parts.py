@@ -5,7 +5,7 @@ A part never changes after it was emitted. Later information comes in a new part
 """
 
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -13,13 +13,9 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, ErrorKind
-from sidestream.files import media_types
+from sidestream.files import Saveable, media_types
 from sidestream.jsontext import Json
 from sidestream.text.reprs import ShortRepr
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 __all__ = (  # noqa: SIM905  # pyright: ignore[reportUnsupportedDunderAll]
     "Custom Error File Finish FinishReason InputUsage OutputUsage Preview Raw ReasoningDelta ReasoningEnd "
@@ -349,7 +345,7 @@ class Source(_Part, frozen=True, tag="source"):
     """End of that sentence."""
 
 
-class File(_Part, frozen=True, tag="file"):
+class File(Saveable, _Part, frozen=True, tag="file"):
     """A deliverable, never a preview, with its bytes or a URL."""
 
     type: ClassVar[Literal["file"]] = "file"
@@ -364,30 +360,10 @@ class File(_Part, frozen=True, tag="file"):
     tool: str | None = None
     call_id: str | None = None
 
-    def save(self, path: "str | Path", *, overwrite: bool = False) -> "Path":
-        """Save the file to this path, and return it.
-
-        A string that ends in a slash, or an existing folder, means `save_to`. Raises FileExistsError if the file
-        exists, unless `overwrite` is set, and ConfigurationError if this file has a URL only.
-        """
-        from sidestream.files.saving import save
-
-        return save(self._bytes(), path, self.name or self.id, self.mime_type, overwrite=overwrite)
-
-    def save_to(self, folder: "str | Path", *, overwrite: bool = False) -> "Path":
-        """Save the file into this folder under its own name, made safe, and return its path.
-
-        The folder is created if missing. If the name is used already, the new file gets a number, or replaces the old
-        one with `overwrite`. Raises ConfigurationError if this file has a URL only.
-        """
-        from sidestream.files.saving import save_to
-
-        return save_to(self._bytes(), folder, self.name or self.id, self.mime_type, overwrite=overwrite)
-
-    def _bytes(self) -> bytes:
+    def _contents(self) -> tuple[bytes, str, str]:
         if self.data is None:
             raise ConfigurationError(f"file {self.id} has no bytes to save, only a URL; download it from {self.url}")
-        return self.data
+        return self.data, self.name or self.id, self.mime_type
 
     def _repr_html_(self) -> str:
         from sidestream.text.html import file_html
@@ -463,7 +439,6 @@ class StepStart(_Part, frozen=True, tag="step-start"):
 
     type: ClassVar[Literal["step-start"]] = "step-start"
     step: int
-    """Number of the step, starting at 0."""
 
 
 class StepFinish(_Part, frozen=True, tag="step-finish"):
@@ -587,7 +562,7 @@ THOUGHT_IMAGE = ".thought-image"
 """Suffix of the kind of custom parts that hold an image of the model's reasoning."""
 
 
-class Preview(ShortRepr, Struct, frozen=True, kw_only=True):
+class Preview(Saveable, ShortRepr, Struct, frozen=True, kw_only=True):
     """An intermediate image; the final one is a `File`."""
 
     index: int
@@ -597,22 +572,13 @@ class Preview(ShortRepr, Struct, frozen=True, kw_only=True):
     tool: str | None = None
     call_id: str | None = None
 
-    def save(self, path: "str | Path", *, overwrite: bool = False) -> "Path":
-        """Save the image to this path, and return it. See `File.save`."""
-        from sidestream.files.saving import save
-
-        return save(self.data, path, f"preview-{self.index}", self.mime_type, overwrite=overwrite)
-
-    def save_to(self, folder: "str | Path", *, overwrite: bool = False) -> "Path":
-        """Save the image into this folder as `preview-INDEX`, and return its path. See `File.save_to`."""
-        from sidestream.files.saving import save_to
-
-        return save_to(self.data, folder, f"preview-{self.index}", self.mime_type, overwrite=overwrite)
+    def _contents(self) -> tuple[bytes, str, str]:
+        return self.data, f"preview-{self.index}", self.mime_type
 
     def _repr_html_(self) -> str:
-        from sidestream.text.html import file_html
+        from sidestream.text import html
 
-        return file_html(self.data, self.mime_type, f"preview {self.index}")
+        return html.file_html(self.data, self.mime_type, f"preview {self.index}")
 
 
 def preview_of(part: StreamPart) -> Preview | None:

@@ -117,7 +117,7 @@ class HookChain:
                 changed: object = method(record)
             except Exception as error:
                 raise _defect(who, "before_store", error) from error
-            record = record if changed is None else _expected(who, "before_store", changed, dict)
+            record = record if changed is None else cast("JsonObject", _expected(who, "before_store", changed, dict))
         return record
 
     def for_run(self) -> "RunInterceptor":

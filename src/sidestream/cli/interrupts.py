@@ -10,6 +10,15 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
+OK = 0
+FAILED = 1
+USAGE = 2
+WAITING = 3
+"""The last turn must be resumed: a call is still pending approval, or the turn is unfinished."""
+INTERRUPTED = 130
+PIPE_CLOSED = 141  # As if killed by SIGPIPE, which some systems lack.
+
+
 T = TypeVar("T")
 
 EXIT_GRACE_S = 0.4
@@ -91,7 +100,6 @@ async def interruptible(work: Coroutine[Any, Any, T]) -> T:
 
 def exit_now() -> NoReturn:
     """Stop child processes and exit."""
-    from sidestream.cli.exit_codes import INTERRUPTED
 
     _start_timer(os._exit, INTERRUPTED)
     # Exit handlers stop child processes; `os._exit` would skip them.

@@ -2,3 +2,40 @@
 
 Imports nothing of this package.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Saveable:
+    """Saves its bytes as a file, and shows them in notebooks."""
+
+    __slots__ = ()
+
+    def save(self, path: "str | Path", *, overwrite: bool = False) -> "Path":
+        """Save the file to this path, and return it.
+
+        A string that ends in a slash, or an existing folder, means `save_to`. Raises FileExistsError if the file
+        exists, unless `overwrite` is set, and ConfigurationError if this file has a URL only.
+        """
+        from sidestream.files.saving import save
+
+        data, name, mime_type = self._contents()
+        return save(data, path, name, mime_type, overwrite=overwrite)
+
+    def save_to(self, folder: "str | Path", *, overwrite: bool = False) -> "Path":
+        """Save the file into this folder under its own name, made safe, and return its path.
+
+        The folder is created if missing. If the name is used already, the new file gets a number, or replaces the old
+        one with `overwrite`. Raises ConfigurationError if this file has a URL only.
+        """
+        from sidestream.files.saving import save_to
+
+        data, name, mime_type = self._contents()
+        return save_to(data, folder, name, mime_type, overwrite=overwrite)
+
+    def _contents(self) -> tuple[bytes, str, str]:
+        """Return the bytes, the name and the MIME type."""
+        raise NotImplementedError

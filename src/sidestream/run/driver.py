@@ -5,27 +5,27 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, to_builtins
+from msgspec import UNSET
 
 from sidestream.errors import Blocked, OutputInvalidError, RunError, SteerError, StoreError, ToolRaisedError
 from sidestream.limits import MAX_PENDING_STEERS
-from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steer_of
 from sidestream.output import OutputError
-from sidestream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
+from sidestream.parts import Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
 from sidestream.providers.protocol import UPLOADS, Decoder, Encoded
-from sidestream.run.preparation import Interruption, Preparation, decoder_for
+from sidestream.run.preparation import Interruption, Preparation, are_empty, decoder_for, opening_notices
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
 from sidestream.run.run_record import RunRecord
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.tools.approvals import ApprovalError, Decision, Question, Ruling, new_approval_id
-from sidestream.transport.calls import HttpCall, HttpResponse, Opening
+from sidestream.transport.calls import HttpCall, HttpResponse
 from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import AwaitDecision, CallTools, Check, Fetch, Judge, Over, Send
@@ -33,17 +33,9 @@ from sidestream.turn.state import AwaitDecision, CallTools, Check, Fetch, Judge,
 if TYPE_CHECKING:
     from sidestream.run.background import BackgroundAnswer
     from sidestream.run.native_steering import NativeSteering
-    from sidestream.run.system import RunContext
     from sidestream.run.tool_round import ToolRound
 
-log = get_logger(__name__)
-
 _UNOBSERVED = nullcontext()
-REQUEST_DELAYED: Final = "sidestream.request-delayed"
-"""Kind of the custom part that reports that a request was retried, or waited for a limiter."""
-TRANSPORT_FALLBACK: Final = "sidestream.transport-fallback"
-"""Kind of the custom part that reports that requests go over HTTP because the server refused a WebSocket."""
-_AT_ONCE: Final = Opening()
 
 
 class Driver:
@@ -221,7 +213,7 @@ class Driver:
         try:
             if work is not None:
                 await work()
-            await self._interceptor.show_emitted(self._context)
+            await self._interceptor.show_emitted(partial(self._settings.run_context, self._turn))
         except Blocked as blocked:
             if self._turn.is_over:
                 return
@@ -232,9 +224,6 @@ class Driver:
                 await self._end_answer()
             else:
                 self._put(self._turn.blocked(blocked.by, blocked.reason))
-
-    def _context(self) -> "RunContext[Any]":
-        return self._settings.run_context(self._turn)
 
     def _command(self) -> Awaitable[None]:
         match self._turn.command:
@@ -420,13 +409,8 @@ class Driver:
         self._use(response)
         self._staging.begin_step(turn.state.messages, settings.toolbox)
         self._put(turn.opened())
-        opening: Opening = getattr(response, "opening", _AT_ONCE)
-        if opening.fallback:
-            self._put(turn.received([Custom(TRANSPORT_FALLBACK, {"message": opening.fallback})]))
-        if opening.attempts > 1 or opening.limiter_wait_s:
-            data = {"message": opening.message, **to_builtins(opening), "causes": [*opening.causes]}
-            del data["fallback"]
-            self._put(turn.received([Custom(REQUEST_DELAYED, data)]))
+        for notice in opening_notices(response):
+            self._put(turn.received([notice]))
         if background is not None:
             self._put(turn.received(background.opened(response)))
 
@@ -448,24 +432,12 @@ class Driver:
 
     async def _fall_back(self, error: Error) -> None:
         """Continue with the next model. Its first request reports the switch."""
-        from sidestream.run.preparation import fallback_notice
-
-        settings, before = self._settings, self._settings.name
-        setup, *others = settings.fallbacks
-        settings.use(setup)
-        settings.fallbacks = tuple(others)
-        log.info("%s failed (%s): the run continues with %s", before, error.kind, settings.name)
-        preparation, self._background = self._preparation, None
-        preparation.begin()
+        self._background = None
         if self._native is not None:
             await self._native.aclose()
             self._native = None
-        preparation.fallback = fallback_notice(before, settings.name, error)
-        handed_over = setup.handed_over.difference(setup.toolbox.own)
-        self._turn.fell_back(handed_over=handed_over, price=setup.price, has_fallback=bool(others))
         try:
-            preparation.warnings = (*setup.warnings, *await settings.toolbox.refresh())
-            self._turn.set_tools(settings.toolbox.tools)
+            await self._preparation.fall_back(error)
         except RunError as failure:
             self.error = failure
             self._put(self._turn.failed(part_of_error(failure)))
@@ -494,11 +466,10 @@ class Driver:
             if await self._survives(error):
                 return
             parts += decoder.close(part_of_error(error))
-        if not parts or (type(parts[-1]) is Raw and _are_empty(parts)):
+        if not parts or (type(parts[-1]) is Raw and are_empty(parts)):
             response.ignored()
         parts = self._staged(parts)
-        if self._interceptor is not None:
-            parts = await self._answered(parts, decoder)
+        parts = parts if self._interceptor is None else await self._answered(parts, decoder)
         if not parts or type(parts[-1]) is not Finish:
             self._put(self._turn.received(parts), is_answer=True)
             if native is not None and self._turn.state.steers:
@@ -529,8 +500,7 @@ class Driver:
                 return
             parts = decoder.close(part_of_error(error))
         parts = self._staged(parts)
-        if self._interceptor is not None:
-            parts = await self._answered(parts, decoder)
+        parts = parts if self._interceptor is None else await self._answered(parts, decoder)
         self._put(self._turn.received(parts, decoder.downloads), is_answer=True)
         if not self._turn.is_receiving:
             await self._end_answer()
@@ -540,7 +510,7 @@ class Driver:
     async def _answered(self, parts: list[StreamPart], decoder: Decoder) -> list[StreamPart]:
         """Show parts of the answer to the program's hooks. If one blocks the run, the connection is closed."""
         assert self._interceptor is not None
-        allowed = await self._interceptor.answered(parts, decoder, self._context)
+        allowed = await self._interceptor.answered(parts, decoder, partial(self._settings.run_context, self._turn))
         if allowed is not parts:
             await self._close_response()
         return allowed
@@ -628,8 +598,3 @@ class Driver:
             self.output = UNSET  # The answer to a pending message counts instead.
         if problem is not None and isinstance(self._turn.command, Over):
             self.error = OutputInvalidError(f"the answer does not fit the output type: {problem}", code="output")
-
-
-def _are_empty(parts: list[StreamPart]) -> bool:
-    """Return whether the events of these parts were all empty, such as `{}`, `null` or text without JSON."""
-    return all(type(part) is Raw and (not part.event or type(part.event) is str) for part in parts)

@@ -4,20 +4,23 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.jsontext import loads, without_none
+from sidestream.logs import get_logger
 from sidestream.messages.shortening import shortened_by
 from sidestream.messages.tokens import text_tokens
-from sidestream.parts import Custom, Error, StreamPart
+from sidestream.parts import Custom, Error, Raw, StreamPart
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, TakesUpCalls
 from sidestream.run.run_log import log_session
 from sidestream.run.settings import RunSettings
 from sidestream.text.redaction import redact
+from sidestream.transport.calls import HttpResponse, Opening
 from sidestream.turn.ledger import CONTEXT, MODEL_FALLBACK, open_calls
 from sidestream.turn.machine import Turn
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from sidestream.run.background import BackgroundAnswer
     from sidestream.run.native_steering import NativeSteering
 
+log = get_logger(__name__)
 
 Prepared = tuple[Encoded, list[StreamPart]]
 """A request, and the parts to emit before its answer."""
@@ -98,6 +102,20 @@ class Preparation:
         if self._settings.hooks.listener is not None:
             self._settings.hooks.listener.prepared(request)
         return encoded, turn.sending((), native.notices(), steers=steers)
+
+    async def fall_back(self, error: Error) -> None:
+        """Switch to the next model, whose first request reports the switch. Raises RunError if its tools fail."""
+        settings, before = self._settings, self._settings.name
+        setup, *others = settings.fallbacks
+        settings.use(setup)
+        settings.fallbacks = tuple(others)
+        log.info("%s failed (%s): the run continues with %s", before, error.kind, settings.name)
+        self.begin()
+        self.fallback = fallback_notice(before, settings.name, error)
+        handed_over = setup.handed_over.difference(setup.toolbox.own)
+        self._turn.fell_back(handed_over=handed_over, price=setup.price, has_fallback=bool(others))
+        self.warnings = (*setup.warnings, *await settings.toolbox.refresh())
+        self._turn.set_tools(settings.toolbox.tools)
 
     def record(self) -> None:
         """Record how the request differs from the usual one, if it does."""
@@ -194,3 +212,26 @@ def fallback_notice(failed: str, model: str, error: Error) -> Custom:
             "error": without_none(why),
         },
     )
+
+
+REQUEST_DELAYED: Final = "sidestream.request-delayed"
+"""Kind of the custom part that reports that a request was retried, or waited for a limiter."""
+TRANSPORT_FALLBACK: Final = "sidestream.transport-fallback"
+"""Kind of the custom part that reports that requests go over HTTP because the server refused a WebSocket."""
+_AT_ONCE: Final = Opening()
+
+
+def opening_notices(response: HttpResponse) -> list[Custom]:
+    """Return what to report about how a request was sent, which for most is nothing."""
+    opening: Opening = getattr(response, "opening", _AT_ONCE)
+    notices = [Custom(TRANSPORT_FALLBACK, {"message": opening.fallback})] if opening.fallback else []
+    if opening.attempts > 1 or opening.limiter_wait_s:
+        data = {"message": opening.message, **to_builtins(opening), "causes": [*opening.causes]}
+        del data["fallback"]
+        notices.append(Custom(REQUEST_DELAYED, data))
+    return notices
+
+
+def are_empty(parts: list[StreamPart]) -> bool:
+    """Return whether the events of these parts were all empty, such as `{}`, `null` or text without JSON."""
+    return all(type(part) is Raw and (not part.event or type(part.event) is str) for part in parts)
