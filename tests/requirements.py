@@ -215,11 +215,11 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R194": Entry("Limits and packages of locally run code are settings that the model knows.", "users", proven),
 
     # P. The first day
-    "R200": Entry("An unexpected exception in a tool is visible by default and can end the run.", "users", deferred("The first day: an API, a command line and docs that people adopt")),
-    "R201": Entry("A key is needed at the first request, not at import.", "users", deferred("The first day: an API, a command line and docs that people adopt")),
-    "R202": Entry("Hooks observe, change and block requests, tools and parts, in streams, subagents and workers.", "users", deferred("The first day: an API, a command line and docs that people adopt")),
-    "R203": Entry("The top level has at most 90 names and no twins; deps and sync forms are typed under pyright and mypy strict.", "users", deferred("The first day: an API, a command line and docs that people adopt")),
-    "R204": Entry("Every option, tool field and part field has a description in the reference.", "users", deferred("The first day: an API, a command line and docs that people adopt")),
+    "R200": Entry("An unexpected exception in a tool is visible by default and can end the run.", "users", proven),
+    "R201": Entry("A key is needed at the first request, not at import.", "users", proven),
+    "R202": Entry("Hooks observe, change and block requests, tools and parts, in streams, subagents and workers.", "users", proven),
+    "R203": Entry("The top level has at most 90 names and no twins; deps and sync forms are typed under pyright and mypy strict.", "users", proven),
+    "R204": Entry("Every option, tool field and part field has a description in the reference.", "users", proven),
 
     # Q. The server and page as a product
     "R210": Entry("Storage and reasoning settings of a request reach the provider; a stateless client keeps its reasoning.", "users", deferred("The server as a product component, the page as a product")),

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import sidestream
+from requirements import requirement
 from support.places import ROOT
 
 SOURCE = ROOT / "src"
@@ -168,6 +169,7 @@ def test_unknown_name_raises_attribute_error(package: str):
         importlib.import_module(package).nonsense  # noqa: B018
 
 
+@requirement("R203")
 def test_dir_of_top_lists_exactly_public_names():
     assert dir(sidestream) == sorted(PUBLIC["sidestream"].split())
     assert len(dir(sidestream)) <= 90

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from requirements import requirement
 from sidestream import Agent, Blocked, Chat, ConfigurationError, Hooks, RunContext, ToolContext, open_store
 from sidestream.agent.hooks import Response
 from sidestream.durable import RunClient, WorkerService, open_engine
@@ -50,6 +51,7 @@ class Seen(Hooks):
         self.parts.append(part)
 
 
+@requirement("R202")
 async def test_hooks_see_every_point_in_order_and_every_part_once():
     seen = Seen()
     agent = Agent(ScriptedModel([CALL, "It is here."]), tools=[look_up], hooks=[seen])
@@ -66,6 +68,7 @@ async def test_hooks_see_every_point_in_order_and_every_part_once():
     assert seen.parts == parts
 
 
+@requirement("R202")
 async def test_hook_changes_request_input_and_result():
     class Changing(Hooks):
         def before_request(self, request: ModelRequest, context: RunContext[Any]) -> ModelRequest:
@@ -123,6 +126,7 @@ class Blocking(Hooks):
 POINTS = ["request", "response", "tool", "result", "stream-start", "step-start", "tool-call", "tool-result", "secret"]
 
 
+@requirement("R202")
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize("point", POINTS)
 async def test_blocked_run_ends_with_content_filter_and_says_who(point: str, streams: bool):
@@ -169,6 +173,7 @@ async def test_conversation_continues_after_block(tmp_path: Any):
         assert (await chat.send("And now?")).text == "It is here."
 
 
+@requirement("R202")
 async def test_hooks_of_sub_agent_apply_to_its_runs():
     seen = Seen()
     clerk = Agent(ScriptedModel([CALL, "Found."]), tools=[look_up], hooks=[seen])
@@ -179,6 +184,7 @@ async def test_hooks_of_sub_agent_apply_to_its_runs():
     assert "tool look_up {'order': 7}" in seen.points
 
 
+@requirement("R202")
 async def test_hooks_apply_on_worker(tmp_path: Any):
     agent = Agent(ScriptedModel([CALL, "done"]), tools=[look_up], hooks=[Blocking("tool"), Redacting()])
     async with aclosing(open_store(tmp_path / "log.db")) as store:

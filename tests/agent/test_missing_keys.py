@@ -2,6 +2,7 @@
 
 import pytest
 
+from requirements import requirement
 from sidestream import Agent, ConfigurationError, MissingKeyError
 from sidestream.errors import UnknownProviderError
 from sidestream.server import create_app
@@ -14,10 +15,12 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable, raising=False)
 
 
+@requirement("R201")
 def test_agent_without_key_can_be_created_and_shown():
     assert repr(Agent("openai-responses:gpt-5.6")) == "Agent(openai-responses:gpt-5.6)"
 
 
+@requirement("R201")
 async def test_first_request_names_missing_variable():
     agent = Agent("openai-responses")
     with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):

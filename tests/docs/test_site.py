@@ -1,6 +1,7 @@
 """The site of the docs builds, strictly: every link, every anchor and every page of the navigation exists."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -29,3 +30,13 @@ def test_site_builds_without_warnings(tmp_path: Path):
     assert expected <= pages
     reference = (tmp_path / "site/reference/api/sidestream.html").read_text("utf-8")
     assert 'id="sidestream.Agent.send_stream"' in reference
+
+
+@requirement("R204")
+@pytest.mark.parametrize("page", ["parts", "tools", "options", "settings", "limits"])
+def test_every_field_has_description(page: str):
+    text: str = runpy.run_path(str(ROOT / "tools/docs/reference.py"))["pages"]()[f"reference/{page}.md"]
+    rows = [row for row in text.splitlines() if row.startswith("| `")]
+    assert len(rows) > 5
+    assert [row for row in rows if not row.removesuffix("|").rpartition("|")[2].strip()] == []
+    assert "\\|" not in text

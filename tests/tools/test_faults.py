@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from requirements import requirement
 from sidestream import Agent, Chat, ConfigurationError, ToolError, ToolResult, open_store, sse
 from sidestream.errors import ToolRaisedError
 from sidestream.parts import part_from_json
@@ -47,6 +48,7 @@ def agent(*tools: Callable[..., Any], calls: int = 1, **settings: Any) -> Agent[
 # Log and part
 
 
+@requirement("R200")
 async def test_fault_is_logged_as_error_with_traceback(caplog: pytest.LogCaptureFixture):
     await agent(broken).send("hi")
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
@@ -106,6 +108,7 @@ async def test_sse_hides_error_message():
 # Warnings
 
 
+@requirement("R200")
 async def test_fault_warns_at_line_that_raised():
     with pytest.warns(ToolWarning, match="tool 'broken' raised OrderError: no order 7") as caught:
         await agent(broken).send("hi")
@@ -172,6 +175,7 @@ def test_plain_script_prints_one_line(tmp_path: Path):
 # tool_errors="raise"
 
 
+@requirement("R200")
 @pytest.mark.parametrize("tool", [broken, broken_later])
 async def test_raise_ends_run_with_own_exception(tool: Callable[..., Any]):
     with pytest.raises(OrderError, match="no order 7") as caught:

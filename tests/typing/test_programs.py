@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from requirements import requirement
 from support.places import ROOT
 
 HERE = Path(__file__).parent
@@ -24,6 +25,7 @@ def output_of(*command: str) -> str:
     return done.stdout
 
 
+@requirement("R203")
 def test_pyright_reports_exactly_mistakes():
     found = json.loads(output_of(str(BIN / "pyright"), "--outputjson", *FILES))["generalDiagnostics"]
     errors = [entry for entry in found if entry["severity"] == "error"]
@@ -31,6 +33,7 @@ def test_pyright_reports_exactly_mistakes():
     assert lines == expected(), [entry["message"] for entry in errors]
 
 
+@requirement("R203")
 def test_mypy_reports_exactly_mistakes():
     text = output_of(str(BIN / "mypy"), "--strict", "--no-error-summary", "--hide-error-context", *FILES)
     found = re.findall(r"^(\S+?):(\d+): error: ", text, re.MULTILINE)

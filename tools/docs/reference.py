@@ -198,6 +198,11 @@ SAME_EVERYWHERE = {
     "step": "Number of the step, starting at 0.",
 }
 """Meanings of fields that many parts have."""
+SAME_IN_TOOLS = {
+    "allowed_callers": "Who may call the tool: the model, or its programs.",
+    "version": "Version of the provider's tool. None means the newest that the model supports.",
+}
+"""Meanings of fields that many tools have."""
 
 
 def fields_table(kind: type[Any]) -> list[str]:
@@ -207,7 +212,7 @@ def fields_table(kind: type[Any]) -> list[str]:
     """
     declared = {name: entry for cls in _own_classes(kind) for name, entry in _declared(cls).items()}
     defaults = _defaults(kind)
-    same = SAME_EVERYWHERE if issubclass(kind, parts.StreamPart) else {}
+    same = SAME_EVERYWHERE if issubclass(kind, parts.StreamPart) else SAME_IN_TOOLS
     rows = ["| field | type | default | |", "|---|---|---|---|"]
     for name, (annotation, note) in declared.items():
         rows.append(f"| `{name}` | {_code(annotation)} | {defaults.get(name, '')} | {note or same.get(name, '')} |")

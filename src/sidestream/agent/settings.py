@@ -69,12 +69,15 @@ class PortableSettings(TypedDict, total=False):
     """
 
     temperature: float | None
+    """Sampling temperature."""
     top_p: float | None
+    """Share of probability mass to sample from."""
     max_tokens: int | None
     """Maximum tokens of one answer. `Limits.max_total_tokens` limits a whole run."""
     stop: Stop | None
     """Strings at which the model stops."""
     seed: int | None
+    """Seed for more repeatable answers."""
     thinking: Thinking | None
     """`off`, `on`, `low`, `medium`, `high`, or a budget in tokens."""
     cache: bool | None
@@ -89,13 +92,17 @@ class CommonSettings(PortableSettings, total=False):
     """Settings of an agent that one call can change."""
 
     tools: Tools
+    """Functions, tools, toolsets and MCP servers that run here."""
     server_side_tools: Iterable[ServerSideTool]
+    """Tools that the provider runs, or this machine where it has none."""
     system: System | None
     """Text, or a function that returns it for each request, such as `def system(context: RunContext) -> str`."""
     options: Any
     """The provider's own options, such as `OpenAIResponsesOptions`."""
     approval: Policy | None
+    """Policy for calls that need approval."""
     limits: Limits
+    """Limits of each run."""
     tool_errors: ToolErrors
     """`report`, the default, sends the type of a tool's unexpected exception to the model. `raise` ends the run and
     raises the exception itself."""
@@ -111,16 +118,23 @@ class AgentSettings(CommonSettings, total=False):
     prices: Mapping[str, Price] | None
     """Prices by model, as `PROVIDER:MODEL`, for models with an unknown or different price."""
     api_key: str | None
+    """API key. None means the provider's variable."""
     base_url: str | None
+    """Base URL. None means the provider's variable or its own."""
     headers: Mapping[str, str] | None
+    """HTTP headers to add to every request."""
     auth: Auth | None
+    """Function that returns the headers that authenticate a request."""
     transport: Transport | TransportName | None
     """`"websocket"` where the provider supports it, `"http"`, or a custom transport."""
     session: ClientSession | None
+    """Session of aiohttp to use."""
     limiter: Limiter | None
     """Limiter, shared by agents that should keep a provider's limits together."""
     message_metadata: MessageMetadata
+    """What messages keep of the provider's data."""
     result_metadata: ResultMetadata
+    """What the metadata of results holds."""
     mcp: Servers
     """MCP servers besides the tools, given as the path of an `mcp.json`, or as `MCPServer` and `RemoteMCP` objects."""
     hooks: Sequence[Hooks]
@@ -134,9 +148,11 @@ class CallSettings(CommonSettings, Generic[DepsT], total=False):
     """Settings that one call can change, for that call only."""
 
     history: Iterable[ChatMessage]
+    """Messages before the prompt."""
     deps: DepsT
     """Value for tools (`context.deps`), policies and the system prompt. Never stored, never sent."""
     stream: bool
+    """Whether the answer is streamed."""
 
 
 def provider_settings(given: AgentSettings) -> Settings:

@@ -10,7 +10,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
     {
         "tools.approvals": "Question",
         "tools.outcome": "ToolWarning",
-        "tools.server_side": (
+        "tools.configs": (
             "Combination Comparison DomainSecret HybridSearch InlineSkill LocalSkill Network SkillReference Svg "
             "ToolFilter"
         ),

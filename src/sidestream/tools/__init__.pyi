@@ -3,10 +3,7 @@
 from sidestream.tools.approvals import (
     Question as Question,
 )
-from sidestream.tools.outcome import (
-    ToolWarning as ToolWarning,
-)
-from sidestream.tools.server_side import (
+from sidestream.tools.configs import (
     Combination as Combination,
     Comparison as Comparison,
     DomainSecret as DomainSecret,
@@ -17,4 +14,7 @@ from sidestream.tools.server_side import (
     SkillReference as SkillReference,
     Svg as Svg,
     ToolFilter as ToolFilter,
+)
+from sidestream.tools.outcome import (
+    ToolWarning as ToolWarning,
 )

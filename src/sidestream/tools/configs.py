@@ -193,19 +193,147 @@ class Comparison(Config, frozen=True, kw_only=True, tag="comparison"):
     """A comparison of a file's attribute with a value."""
 
     attribute: str
+    """Attribute of the file."""
     operator: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"] = "eq"
+    """How to compare."""
     value: str | int | float | bool | Sequence[str | int | float]
+    """Value to compare with."""
 
 
 class Combination(Config, frozen=True, kw_only=True, tag="combination"):
     """Several filters, of which all or any must match."""
 
     operator: Literal["and", "or"] = "and"
+    """Whether all filters must match, or any."""
     filters: Sequence["Comparison | Combination"]
+    """The filters."""
 
 
 class HybridSearch(Config, frozen=True, kw_only=True):
     """Weights of semantic and keyword matches."""
 
     embedding_weight: float
+    """Weight of matches by meaning."""
     text_weight: float
+    """Weight of matches by words."""
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class Location(Config, frozen=True, kw_only=True):
+    """Approximate location of the user. `Location()` means unknown."""
+
+    city: str | None = None
+    """City."""
+    region: str | None = None
+    """Region or state."""
+    country: str | None = None
+    """Country, as two letters."""
+    timezone: str | None = None
+    """Time zone, such as `Europe/Helsinki`."""
+
+
+class DomainSecret(Config, frozen=True, kw_only=True):
+    """A secret that the sandbox may send to one domain; the model sees its name only."""
+
+    secrets = frozenset({"value"})
+
+    domain: str
+    """Domain whose requests get the secret."""
+    name: str
+    """Name by which code refers to it."""
+    value: str
+    """The secret, which code does not see."""
+
+
+class Network(Config, frozen=True, kw_only=True):
+    """Network access of a sandbox: none, or the domains named here."""
+
+    allowed_domains: Sequence[str] = ()
+    """Domains that code may reach."""
+    domain_secrets: Sequence[DomainSecret] = ()
+    """Secrets for these domains."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.domain_secrets and not self.allowed_domains:
+            raise ConfigurationError("Network(domain_secrets=…) needs the allowed_domains that they may be sent to")
+
+
+class Svg(Config, frozen=True, kw_only=True):
+    """The model that writes an SVG image, and its reasoning effort."""
+
+    model: str | None = None
+    """Model that draws."""
+    effort: Effort | None = None
+    """How much it works on it."""
+
+
+class ToolFilter(Config, frozen=True, kw_only=True):
+    """A selection of a server's tools: by name, or the read-only ones."""
+
+    names: Sequence[str] = ()
+    """Names of tools."""
+    read_only: bool | None = None
+    """Whether to match tools that only read."""
+
+
+class MCPApproval(Config, frozen=True, kw_only=True):
+    """The tools of a server that always need approval, and those that never do."""
+
+    always: Sequence[str] | ToolFilter = ()
+    """Tools whose calls need approval."""
+    never: Sequence[str] | ToolFilter = ()
+    """Tools whose calls do not."""
+
+
+class SkillReference(Config, frozen=True, kw_only=True, tag="reference"):
+    """A skill that the provider stores."""
+
+    id: str
+    """Id of the skill."""
+    version: str | None = None
+    """Version of the skill. None means the current one."""
+
+
+class InlineSkill(Config, frozen=True, kw_only=True, tag="inline"):
+    """A skill sent with the request, as a zip archive."""
+
+    name: str
+    """Name of the skill."""
+    description: str
+    """What it is for, which the model reads."""
+    archive: bytes
+    """Files of the skill as a zip."""
+
+
+class LocalSkill(Config, frozen=True, kw_only=True, tag="local"):
+    """A skill in a folder beside a local shell."""
+
+    name: str
+    """Name of the skill."""
+    description: str
+    """What it is for, which the model reads."""
+    path: str
+    """Folder of the skill on the machine of the shell."""
+
+
+INDEX = "index:"
+"""The store of a file search that is this machine's index, or the prefix of a store that is another index."""
+
+
+def is_path(store: str) -> bool:
+    """Return whether a store is a local folder, file or index. Provider ids do not look like one."""
+    return store.startswith((".", "/", "~", "\\\\", INDEX, "postgres://", "postgresql://")) or store[1:3] in (
+        ":\\",
+        ":/",
+    )
+
+
+def refuse_together(tool: Config, name: str, others: Sequence[str]) -> None:
+    """Raise ConfigurationError if a field and one of others are both set."""
+    if getattr(tool, name):
+        idle = [other for other in others if getattr(tool, other)]
+        if idle:
+            raise ConfigurationError(f"{type(tool).__name__}: {', '.join(idle)} cannot be combined with {name}")

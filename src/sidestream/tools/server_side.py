@@ -13,7 +13,25 @@ from msgspec import Meta, field
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import DataPart
 from sidestream.text.redaction import redact, register_credentials, register_url
-from sidestream.tools.configs import Combination, Comparison, Config, Day, HybridSearch, config_fields
+from sidestream.tools.configs import (
+    INDEX as INDEX,
+    Combination,
+    Comparison,
+    Config,
+    Day,
+    HybridSearch,
+    InlineSkill,
+    LocalSkill,
+    Location,
+    MCPApproval,
+    Network,
+    SkillReference,
+    Svg,
+    ToolFilter,
+    config_fields,
+    is_path as is_path,
+    refuse_together,
+)
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import ServerInterruption
 from sidestream.tools.spec import Retrieve
@@ -22,7 +40,6 @@ Callers = Sequence[Literal["direct", "programmatic"]]
 """Callers that a tool accepts: the model itself, or a program that it wrote. Empty means the provider's default."""
 
 MemoryLimit = Literal["1g", "4g", "16g", "64g"]
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Count = Annotated[int, Meta(ge=1)]
 Execution = Literal["auto", "provider", "here"]
 """Place where a tool runs. `auto` means at the provider if it hosts the tool, else locally. `here` means locally."""
@@ -47,6 +64,7 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     """Fields that only a local tool has. Setting any of them makes the tool run locally. They are in `unsent` too."""
 
     execution: Execution = "auto"
+    """Where the tool runs: at the provider, here, or where it can."""
     via: str | None = None
     """Model that hosts the tool and runs its calls for another model, e.g. `openai-responses` or `google:MODEL`."""
     on_interruption: ServerInterruption | None = None
@@ -78,15 +96,6 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
         return None
 
 
-class Location(Config, frozen=True, kw_only=True):
-    """Approximate location of the user. `Location()` means unknown."""
-
-    city: str | None = None
-    region: str | None = None
-    country: str | None = None
-    timezone: str | None = None
-
-
 class WebSearch(ServerSideTool, frozen=True, kw_only=True):
     """Searches the web at the provider, or locally through an `engine`.
 
@@ -99,12 +108,19 @@ class WebSearch(ServerSideTool, frozen=True, kw_only=True):
     unsent = frozenset({"execution", "engine", "freshness", "language", "count"})
 
     context_size: Literal["low", "medium", "high"] = "medium"
+    """How much of the pages the model sees."""
     location: Location | None = None
+    """Where the user is."""
     allowed_domains: Sequence[str] = ()
+    """Domains to which the tool is restricted. Empty means all."""
     blocked_domains: Sequence[str] = ()
+    """Domains that the tool must not use."""
     external_web_access: bool = True
+    """Whether pages are fetched live. False means from a cache."""
     max_uses: Count | None = None
+    """Maximum calls in one request."""
     content_types: Sequence[Literal["text", "image"]] = ()
+    """What to search for."""
     version: str | None = None
     """Dated or preview version of the provider's tool, e.g. `preview`, instead of the current one."""
     engine: str | None = None
@@ -124,11 +140,17 @@ class XSearch(ServerSideTool, frozen=True, kw_only=True):
     key = "x_search"
 
     allowed_handles: Sequence[str] = ()
+    """Accounts to search. Empty means all."""
     blocked_handles: Sequence[str] = ()
+    """Accounts to leave out."""
     from_date: Day | None = None
+    """First day of the posts."""
     to_date: Day | None = None
+    """Last day of the posts."""
     image_understanding: bool = False
+    """Whether the model sees images of posts."""
     video_understanding: bool = False
+    """Whether the model sees videos of posts."""
 
 
 class WebFetch(ServerSideTool, frozen=True, kw_only=True):
@@ -143,10 +165,15 @@ class WebFetch(ServerSideTool, frozen=True, kw_only=True):
     unsent = frozenset({"execution", "allow_hosts", "max_hops", "approval"})
 
     allowed_domains: Sequence[str] = ()
+    """Domains to which the tool is restricted. Empty means all."""
     blocked_domains: Sequence[str] = ()
+    """Domains that the tool must not use."""
     max_uses: Count | None = None
+    """Maximum calls in one request."""
     max_content_tokens: Count | None = None
+    """Maximum tokens of a page."""
     citations: bool = False
+    """Whether the answer cites the page."""
     version: str | None = None
     allow_hosts: Sequence[str] = ()
     """Hosts, as `host` or `host:port`, that may have a private address."""
@@ -154,28 +181,6 @@ class WebFetch(ServerSideTool, frozen=True, kw_only=True):
     """Maximum links from page to page that are followed without an approval. None means three."""
     approval: Literal["ask", "run", "deny"] = "ask"
     """Policy for a URL that is not known from the conversation."""
-
-
-class DomainSecret(Config, frozen=True, kw_only=True):
-    """A secret that the sandbox may send to one domain; the model sees its name only."""
-
-    secrets = frozenset({"value"})
-
-    domain: str
-    name: str
-    value: str
-
-
-class Network(Config, frozen=True, kw_only=True):
-    """Network access of a sandbox: none, or the domains named here."""
-
-    allowed_domains: Sequence[str] = ()
-    domain_secrets: Sequence[DomainSecret] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.domain_secrets and not self.allowed_domains:
-            raise ConfigurationError("Network(domain_secrets=…) needs the allowed_domains that they may be sent to")
 
 
 LOCAL_LIMITS = ("timeout_s", "memory_mb", "disk_mb", "max_file_mb", "max_output_kb")
@@ -200,11 +205,15 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     packages: Sequence[str] | None = None
     """Installed packages that local code may import besides the usual ones for data. An empty list means none."""
     container_id: str | None = None
+    """Container to use. None means a new one, or that of the conversation."""
     reuse_container: bool | None = None
     """Whether the turns of a conversation share a container. None means that they do locally, and not at a provider."""
     file_ids: Sequence[str] = ()
+    """Uploaded files to put into the container."""
     memory_limit: MemoryLimit | None = None
+    """Memory of the container."""
     network: Network | None = None
+    """Network access of the container. None means the provider's default, and none here."""
     allowed_callers: Callers = ()
     version: str | None = None
     timeout_s: Annotated[float, Meta(gt=0)] | None = None
@@ -221,14 +230,7 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _only_without(self, "container_id", ("reuse_container", "file_ids", "memory_limit", "network"))
-
-
-class Svg(Config, frozen=True, kw_only=True):
-    """The model that writes an SVG image, and its reasoning effort."""
-
-    model: str | None = None
-    effort: Effort | None = None
+        refuse_together(self, "container_id", ("reuse_container", "file_ids", "memory_limit", "network"))
 
 
 class ImageGeneration(ServerSideTool, frozen=True, kw_only=True):
@@ -241,21 +243,37 @@ class ImageGeneration(ServerSideTool, frozen=True, kw_only=True):
     key = "image_generation"
 
     partial_images: Annotated[int, Meta(ge=0, le=3)] = 0
+    """Previews to send while the image is made."""
     quality: Literal["auto", "low", "medium", "high", "xhigh", "max"] = "auto"
+    """Quality."""
     size: Annotated[str, Meta(pattern=r"^(auto|\d+x\d+)$", description="auto or WIDTHxHEIGHT, e.g. 1536x1024")] = "auto"
+    """Width and height in pixels, or `auto`."""
     output_format: Literal["png", "webp", "jpeg", "gif", "svg"] = "png"
+    """Format of the file."""
     background: Literal["auto", "transparent", "opaque"] = "auto"
+    """Background."""
     action: Literal["auto", "generate", "edit"] = "auto"
+    """Whether to make a new image or to edit one of the conversation."""
     moderation: Literal["auto", "low"] = "auto"
+    """Strictness of the content filter."""
     compression: Annotated[int, Meta(ge=0, le=100)] = 100
+    """Quality of JPEG and WebP files."""
     model: str | None = None
+    """Model that makes the image."""
     input_fidelity: Literal["low", "high"] | None = None
+    """How closely an edit keeps the input."""
     mask_file_id: str | None = None
+    """Uploaded mask of the part to edit."""
     mask_url: str | None = None
+    """Address of that mask."""
     complexity: Literal["low", "medium", "high"] | None = None
+    """Complexity of a drawing."""
     frame_count: Count | None = None
+    """Frames of an animation."""
     frame_duration_ms: Count | None = None
+    """Duration of each frame."""
     svg: Svg | None = None
+    """Settings of SVG drawings."""
 
 
 class FileSearch(ServerSideTool, frozen=True, kw_only=True):
@@ -270,11 +288,17 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
     unsent = frozenset({"execution", "embeddings", "retrieve"})
 
     stores: Annotated[Sequence[str], Meta(min_length=1, description="a list of at least one store's id")]
+    """Stores to search: ids at the provider, or indexes here."""
     max_results: Annotated[int, Meta(ge=1, le=50)] | None = None
+    """Maximum passages."""
     ranker: str | None = None
+    """Provider's ranker."""
     score_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Minimum relevance of a passage, from 0 to 1."""
     hybrid_search: HybridSearch | None = None
+    """Weights of words and vectors."""
     filters: Comparison | Combination | None = None
+    """Filter on the attributes of files."""
     embeddings: str | None = None
     """Embedding model of a local search. None means the embedded one."""
     retrieve: Retrieve = "auto"
@@ -284,20 +308,6 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
     @property
     def is_local(self) -> bool:
         return super().is_local or any(is_path(store) for store in self.stores)
-
-
-class ToolFilter(Config, frozen=True, kw_only=True):
-    """A selection of a server's tools: by name, or the read-only ones."""
-
-    names: Sequence[str] = ()
-    read_only: bool | None = None
-
-
-class MCPApproval(Config, frozen=True, kw_only=True):
-    """The tools of a server that always need approval, and those that never do."""
-
-    always: Sequence[str] | ToolFilter = ()
-    never: Sequence[str] | ToolFilter = ()
 
 
 class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
@@ -318,17 +328,28 @@ class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
     secrets = frozenset({"headers", "authorization"})
 
     label: str
+    """Name of the server in calls and approvals."""
     url: str | None = None
+    """Address of the server."""
     connector: str | None = None
+    """OpenAI connector, instead of an address."""
     tunnel: str | None = None
+    """OpenAI tunnel, instead of an address."""
     description: str | None = None
+    """What the server is for, which the model reads."""
     require_approval: Literal["always", "never"] | MCPApproval | None = None
+    """Which calls need approval. None means all."""
     allowed_tools: Sequence[str] | ToolFilter | None = None
+    """Tools to offer. None means all."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    """HTTP headers for the server."""
     authorization: str | None = None
+    """OAuth access token for the server."""
     defer_loading: bool = False
+    """Whether the model sees the tools only after a tool search."""
     allowed_callers: Callers = ()
     transport: Literal["http", "sse"] = "http"
+    """Transport of the server."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -346,29 +367,6 @@ class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
         return ((name, redact(value) if name == "url" else value) for name, value in super()._shown())
 
 
-class SkillReference(Config, frozen=True, kw_only=True, tag="reference"):
-    """A skill that the provider stores."""
-
-    id: str
-    version: str | None = None
-
-
-class InlineSkill(Config, frozen=True, kw_only=True, tag="inline"):
-    """A skill sent with the request, as a zip archive."""
-
-    name: str
-    description: str
-    archive: bytes
-
-
-class LocalSkill(Config, frozen=True, kw_only=True, tag="local"):
-    """A skill in a folder beside a local shell."""
-
-    name: str
-    description: str
-    path: str
-
-
 class Shell(ServerSideTool, frozen=True, kw_only=True):
     """A shell in a container or, with `local`, on your side, where you answer its calls.
 
@@ -384,6 +382,7 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
     unsent = frozenset({"execution", "workspace", "allow_root", "require_approval", "sandbox", "packages"})
 
     workspace: str | None = None
+    """Folder here in which the tool works. None means a temporary one."""
     require_approval: Literal["always", "never"] | None = None
     """Whether local calls need approval. None means only with a workspace."""
     allow_root: bool = False
@@ -393,17 +392,23 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
     packages: Sequence[str] | None = None
     """Installed Python packages that local commands may import. None means the usual ones for data."""
     local: bool = False
+    """Whether your own function runs the commands."""
     container_id: str | None = None
+    """Container to use. None means a new one, or that of the conversation."""
     file_ids: Sequence[str] = ()
+    """Uploaded files to put into the container."""
     memory_limit: MemoryLimit | None = None
+    """Memory of the container."""
     network: Network | None = None
+    """Network access of the container. None means the provider's default, and none here."""
     skills: Sequence[SkillReference | InlineSkill | LocalSkill] = ()
+    """Skills for the shell."""
     allowed_callers: Callers = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _only_without(self, "local", ("container_id", "file_ids", "memory_limit", "network", "workspace"))
-        _only_without(self, "container_id", ("file_ids", "memory_limit", "network", "skills", "workspace"))
+        refuse_together(self, "local", ("container_id", "file_ids", "memory_limit", "network", "workspace"))
+        refuse_together(self, "container_id", ("file_ids", "memory_limit", "network", "skills", "workspace"))
         if self.allow_root and self.workspace is None:
             raise ConfigurationError("Shell: allow_root needs a workspace; without one, no command runs as root")
         if any(isinstance(skill, LocalSkill) != self.local for skill in self.skills):
@@ -435,7 +440,9 @@ class ApplyPatch(ServerSideTool, frozen=True, kw_only=True):
     unsent = frozenset({"execution", "workspace", "require_approval"})
 
     workspace: str | None = None
+    """Folder here in which the tool works. None means a temporary one."""
     require_approval: Literal["always", "never"] = "always"
+    """Whether patches need approval."""
     allowed_callers: Callers = ()
 
     @property
@@ -457,8 +464,11 @@ class ComputerUse(ServerSideTool, frozen=True, kw_only=True):
     key = "computer_use"
 
     display_width: Count | None = None
+    """Width of the screen in pixels."""
     display_height: Count | None = None
+    """Height of the screen in pixels."""
     environment: Literal["windows", "mac", "linux", "ubuntu", "browser"] | None = None
+    """What the model controls."""
 
     @property
     def client_call(self) -> str | None:
@@ -474,8 +484,11 @@ class ToolSearch(ServerSideTool, frozen=True, kw_only=True):
     key = "tool_search"
 
     local: bool = False
+    """Whether your own function searches."""
     description: str | None = None
+    """What can be found, which the model reads."""
     parameters: dict[str, Any] | None = None
+    """JSON schema of the search, if your own function searches."""
     version: str | None = None
 
     @property
@@ -534,11 +547,17 @@ class CustomTool(ServerSideTool, frozen=True, kw_only=True):
     needs = 'a name, e.g. CustomTool(name="sql", syntax="lark", definition="…")'
 
     name: str
+    """Name of the tool."""
     description: str | None = None
+    """What it does, which the model reads."""
     syntax: Literal["lark", "regex"] | None = None
+    """Language of `definition`."""
     definition: str | None = None
+    """Grammar of the input."""
     asynchronous: bool = False
+    """Whether the model continues while the tool runs."""
     defer_loading: bool = False
+    """Whether the model sees the tools only after a tool search."""
     allowed_callers: Callers = ()
 
     def __post_init__(self) -> None:
@@ -549,25 +568,6 @@ class CustomTool(ServerSideTool, frozen=True, kw_only=True):
     @property
     def client_call(self) -> str | None:
         return self.name
-
-
-INDEX = "index:"
-"""The store of a file search that is this machine's index, or the prefix of a store that is another index."""
-
-
-def is_path(store: str) -> bool:
-    """Return whether a store is a local folder, file or index. Provider ids do not look like one."""
-    return store.startswith((".", "/", "~", "\\\\", INDEX, "postgres://", "postgresql://")) or store[1:3] in (
-        ":\\",
-        ":/",
-    )
-
-
-def _only_without(tool: ServerSideTool, name: str, others: Sequence[str]) -> None:
-    if getattr(tool, name):
-        idle = [other for other in others if getattr(tool, other)]
-        if idle:
-            raise ConfigurationError(f"{type(tool).__name__}: {', '.join(idle)} cannot be combined with {name}")
 
 
 TOOLS: dict[str, type[ServerSideTool]] = {tool.key: tool for tool in ServerSideTool.__subclasses__()}

@@ -492,13 +492,12 @@ class Turn:
             return self._emit(self._finish("limit", ending, limit=state.limit))
         if state.error is not None:
             return self._emit([state.error, *self._finish("error", ending)])
-        if BLOCKED_BY in ending.metadata:
-            return self._emit(self._finish(ending.reason, ending))
-        if step.is_repeated and self._answers_calls:
+        is_blocked = BLOCKED_BY in ending.metadata
+        if step.is_repeated and self._answers_calls and not is_blocked:
             return self._send_again(ending)
         if ending.reason in ("tool-calls", "approval"):
             return self._begin_round(ending)
-        if state.steers and self._answers_calls:
+        if state.steers and self._answers_calls and not is_blocked:
             return self._send_again(ending)
         if ending.reason == "stop" and self._checks_output:
             state.command = Check(step.messages[-1].text if step.messages else "")

@@ -10,8 +10,7 @@ from sidestream.providers.openai.account import Moderation
 from sidestream.providers.openai.model_families import EFFORTS, cache_mode, effort_of
 from sidestream.providers.shared import decoding
 from sidestream.providers.shared.settings_mapping import TOOL_CHOICES, Row, Target, as_option, thinking_of
-from sidestream.tools.configs import Config
-from sidestream.tools.server_side import Effort
+from sidestream.tools.configs import Config, Effort
 
 WIRE = "openai"
 """Key in the `provider_metadata` of parts, for all servers with this API."""

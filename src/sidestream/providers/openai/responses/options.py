@@ -14,7 +14,7 @@ from sidestream.providers.shared import decoding
 from sidestream.providers.shared.hosting import check_tool_configs, configured_tools, fields_of_tools, split_servers
 from sidestream.providers.shared.settings_mapping import TOOL_CHOICES, Row, Target, as_option
 from sidestream.tools import server_side
-from sidestream.tools.configs import Config
+from sidestream.tools.configs import Config, Effort
 
 Texts = dict[str, str]
 
@@ -39,7 +39,7 @@ class OpenAIServerSideTool(StrEnum):
 class Reasoning(Config, frozen=True, kw_only=True):
     """Settings of the model's reasoning and its summaries."""
 
-    effort: server_side.Effort | None = None
+    effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     context: Literal["auto", "current_turn", "all_turns"] | None = None
     mode: str | None = None
