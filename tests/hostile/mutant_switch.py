@@ -27,7 +27,7 @@ VARIABLE = "MUTANTS"
 PACKAGE = "sidestream"
 SEEN = "__seen__"
 ACTIVE = "__active__"
-MAX_CASES = 2
+MAX_CASES = 20
 """Runs of a mutant with cases of one test."""
 SLOW_S = 2.0
 """Tests from this duration on are run again only with mutants that few others have tried."""
