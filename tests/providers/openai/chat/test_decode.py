@@ -361,7 +361,7 @@ def test_usage_is_found_in_choice_or_vendor_field(place: str):
             delta["choices"][0]["usage"] = USAGE
         case _:
             last["x_groq"] = {"id": "req_1", "usage": USAGE}
-    assert one(decode([chunk({"role": "assistant"}), delta, last]), Finish).usage.input.total == 30
+    assert one(decode([chunk({"content": "H"}), delta, last]), Finish).usage.input.total == 30
 
 
 def test_response_facts_are_in_finish_metadata():
