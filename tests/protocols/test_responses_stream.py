@@ -513,6 +513,21 @@ REQUEST: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("choice", "shown"),
+    [
+        ({"type": "function", "name": "add", "more": 1}, {"type": "function", "name": "add"}),
+        ("required", "required"),
+        ({"type": "web_search"}, "auto"),
+    ],
+)
+def test_open_responses_shows_specified_tool_choices(choice: Any, shown: Any):
+    head = ResponseHead(id="resp_1", model="main", created=7, request={**REQUEST, "tool_choice": choice})
+    response = head.response(ResponseOutcome("completed", USAGE, at=9.5), [], "open-responses")
+    check_response(response, "open-responses")
+    assert response["tool_choice"] == shown
+
+
 @requirement("R140")
 def test_open_responses_omits_unknown_fields():
     head = ResponseHead(id="resp_1", model="main", created=7, request=REQUEST)
