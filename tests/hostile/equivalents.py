@@ -15,6 +15,11 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "pass",
     ): "the runtime listens there by default; the line keeps it there if that changes",
     (
+        "providers/openai/responses/encode/input.py",
+        "has_containers: bool = True",
+        "has_containers: bool = False",
+    ): "the only target that leaves it out reads no sessions, so it has no calls of containers",
+    (
         "providers/openai/responses/websocket.py",
         "return LaneFailure(status=status or 429, headers=headers, body=body, ends_connection=ends_connection)",
         "return LaneFailure(status=status or (430), headers=headers, body=body, ends_connection=ends_connection)",

@@ -27,7 +27,7 @@ VARIABLE = "MUTANTS"
 PACKAGE = "sidestream"
 SEEN = "__seen__"
 ACTIVE = "__active__"
-MAX_CASES = 2
+MAX_CASES = 20
 """Runs of a mutant with cases of one test."""
 SLOW_S = 2.0
 """Tests from this duration on are run again only with mutants that few others have tried."""
@@ -167,11 +167,13 @@ class Trials:
         begin, begin_cpu_s = time.monotonic(), time.process_time()
         active.add(id)
         try:
-            reports = run(item, timeout_s)
+            is_missed = all(report.passed for report in run(item, timeout_s))
+        except BaseException:
+            is_missed = False  # A timeout may come between two phases of the test.
         finally:
             active.clear()
         self._cpu_s[id] += time.process_time() - begin_cpu_s
-        if all(report.passed for report in reports):
+        if is_missed:
             self._write(id, "missed", item, time.monotonic() - begin)
             return
         is_sure = all(report.passed for report in run(item, timeout_s))  # Without the mutant.

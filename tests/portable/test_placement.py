@@ -161,6 +161,22 @@ def test_local_stores_make_file_search_local():
     assert not FileSearch(stores=["fileSearchStores/x"]).is_local
 
 
+async def test_settings_of_own_search_make_it_local():
+    assert not WebSearch().is_local
+    for fields in ({"count": 3}, {"language": "de"}):
+        assert WebSearch(**fields).is_local
+        async with FakeProvider([]) as fake:
+            agent = Agent(
+                "anthropic",
+                base_url=fake.base_url,
+                api_key="k",
+                server_side_tools=[WebSearch(**fields, execution="provider")],
+            )
+            with pytest.raises(UnsupportedError):
+                await agent.send("hi")
+            assert not fake.requests
+
+
 @pytest.mark.parametrize("tool", [CodeInterpreter, ImageGeneration, Memory])
 def test_execution_accepts_three_values(tool: type):
     assert tool(execution="here").execution == "here"

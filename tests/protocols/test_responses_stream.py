@@ -42,6 +42,7 @@ from sidestream.replay.recording import Exchange, Recording
 from sidestream.replay.transport import ReplayTransport
 from support.places import RECORDINGS
 from support.response_events import check_events, check_response
+from support.streams import decode_whole
 
 HEAD = ResponseHead(id="resp_1", model="main", created=7)
 USAGE = Usage()
@@ -511,6 +512,39 @@ REQUEST: dict[str, Any] = {
     "metadata": {"a": "b"},
     "store": False,
 }
+
+
+@requirement("R140")
+def test_items_of_whole_response_keep_their_fields():
+    search = {
+        "type": "search",
+        "query": "q",
+        "queries": ["q"],
+        "sources": [{"type": "url", "url": "https://a.example"}],
+    }
+    items: list[Any] = [
+        {"type": "web_search_call", "status": "completed", "action": search},
+        {"type": "code_interpreter_call", "status": "completed", "code": "1", "container_id": "c1", "outputs": []},
+        {"type": "mcp_call", "status": "completed", "name": "n", "server_label": "s", "arguments": "{}", "output": "o"},
+    ]
+    sent = [{"id": f"item_{place}", **item} for place, item in enumerate(items)]
+    output = output_of(decode_whole({"id": "resp_1", "status": "completed", "model": "m", "output": sent}))
+    assert [{**item, "id": None} for item in output] == [{**item, "id": None} for item in sent]
+
+
+@pytest.mark.parametrize(
+    ("choice", "shown"),
+    [
+        ({"type": "function", "name": "add", "more": 1}, {"type": "function", "name": "add"}),
+        ("required", "required"),
+        ({"type": "web_search"}, "auto"),
+    ],
+)
+def test_open_responses_shows_specified_tool_choices(choice: Any, shown: Any):
+    head = ResponseHead(id="resp_1", model="main", created=7, request={**REQUEST, "tool_choice": choice})
+    response = head.response(ResponseOutcome("completed", USAGE, at=9.5), [], "open-responses")
+    check_response(response, "open-responses")
+    assert response["tool_choice"] == shown
 
 
 @requirement("R140")

@@ -18,7 +18,7 @@ from sidestream.durable.client import RunClient
 from sidestream.durable.engines.embedded import EmbeddedEngine
 from sidestream.durable.engines.protocol import LeaseLostError, Task
 from sidestream.durable.log.approval_deadlines import OnExpiry
-from sidestream.durable.log.jobs import Job
+from sidestream.durable.log.jobs import Job, job_in
 from sidestream.durable.log.run_control import RunControl
 from sidestream.durable.log.summaries import summary_of
 from sidestream.durable.outages import Outage
@@ -32,6 +32,7 @@ from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.fold import stream_of
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import SharedStore
+from sidestream.store.records import RunStarted, unpack
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.store.wrapped import shared
 from sidestream.stream.errors import error_from_part
@@ -294,6 +295,16 @@ async def test_worker_on_newer_store_version_is_unhealthy(tmp_path: Path):
     service.stop()
     await working
     await store.aclose()
+
+
+async def test_enqueued_run_has_no_attempt_yet(fleet: Fleet):
+    async with FakeProvider([]) as fake:
+        await RunClient(agent_of(fake), "main", store=fleet.store, engine=fleet.another()).start("talk", "Look.")
+    [started] = [record.body for record in map(unpack, await fleet.store.read("talk")) if record.kind == "run-started"]
+    assert isinstance(started, RunStarted)
+    job = job_in(started.details)
+    assert job is not None
+    assert job.attempt == 0
 
 
 class Unresponsive:

@@ -20,6 +20,7 @@ from sidestream.parts import (
     Source,
     StepFinish,
     StepOutcome,
+    TextDelta,
     TextEnd,
     TextStart,
     ToolCall,
@@ -275,6 +276,16 @@ def test_steps_in_final_event_are_emitted():
     created, completed = composed.chunks()[0], composed.chunks()[-1]
     parts = interaction([created, {**completed, "interaction": composed.response()}])
     assert streamed_text(parts) == "Hello."
+
+
+@pytest.mark.parametrize(("streamed", "deltas"), [("Hel", ["Hel", "lo"]), ("Hallo", ["Hallo"]), ("", ["Hello"])])
+def test_final_event_completes_or_replaces_cut_text(streamed: str, deltas: list[str]):
+    composed = script().text("Hello")
+    created, start, delta, *_, completed = composed.chunks()
+    cut = [{**delta, "delta": {"type": "text", "text": streamed}}] if streamed else []
+    parts = interaction([created, start, *cut, {**completed, "interaction": composed.response()}])
+    assert [part.delta for part in of(parts, TextDelta)] == deltas
+    assert [part.text for m in messages(parts) for part in m.parts if isinstance(part, TextPart)] == ["Hello"]
 
 
 def test_stop_without_step_is_raw():

@@ -91,6 +91,28 @@ async def test_completions_client_tools_work_beside_server_tools(tmp_path: Path)
 
 
 @requirement("R140")
+async def test_completions_results_of_one_round_are_one_message(tmp_path: Path):
+    call: Any = {"type": "function", "function": {"name": "add", "arguments": "{}"}}
+    history: Any = [
+        {"role": "user", "content": "Add."},
+        {"role": "assistant", "content": None, "tool_calls": [{**call, "id": "c1"}, {**call, "id": "c2"}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "3"},
+        {"role": "tool", "tool_call_id": "c2", "content": "4"},
+    ]
+    async with FakeProvider([MessagesScript().text("3 and 4.").reply()]) as fake:
+        agent = Agent("anthropic", base_url=fake.base_url, api_key=KEY)
+        app = create_app({"main": agent}, store=tmp_path / "talks.db")
+        async with served(app) as url, chat_client(url) as client:
+            tools: Any = [{"type": "function", "function": {"name": "add", "parameters": ADD}}]
+            await client.chat.completions.create(model="main", messages=history, tools=tools)
+        sent = fake.requests[0].json["messages"]
+    assert [(message["role"], [block["type"] for block in message["content"]]) for message in sent[1:]] == [
+        ("assistant", ["tool_use", "tool_use"]),
+        ("user", ["tool_result", "tool_result"]),
+    ]
+
+
+@requirement("R140")
 async def test_completion_with_output_schema_is_typed(tmp_path: Path):
     async with (
         server_with([ResponsesScript().text('{"a": 1, "b": 2}').reply()], tmp_path) as (url, fake),

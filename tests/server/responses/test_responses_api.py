@@ -735,6 +735,7 @@ async def test_tool_choice_limits_offered_tools(tmp_path: Path):
         choice: Json = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "add"}]}
         allowed = await create(model="main", input="Hi", tools=tools, tool_choice=choice)
         assert [tool["name"] for tool in served.fake.requests[0].json["tools"]] == ["add"]
+        assert served.fake.requests[0].json.get("tool_choice") is None
         assert len(allowed.tools) == 3
         await create(model="main", input="Hi", tools=tools, tool_choice="none")
         assert not served.fake.requests[1].json.get("tools")

@@ -11,6 +11,8 @@ from requirements import requirement
 from server.response_client import ADD, responding, said
 from server.serving import serving
 from sidestream.server import Caps
+from sidestream.server.errors import RequestError
+from sidestream.server.responses.input_items import compacted_item, compacted_text
 
 Json = Any
 HELLO: Json = {"input": "Hi"}
@@ -287,3 +289,10 @@ async def test_errors_have_types_of_their_dialect(tmp_path: Path):
             refused = await client.post(url, json=body, headers=headers)
             assert (refused.status_code, refused.json()["error"]["type"]) == (429, kind)
             assert int(refused.headers["retry-after"]) > 0
+
+
+def test_compaction_without_its_mark_is_refused():
+    content = compacted_item("A summary.", "c1")["encrypted_content"]
+    assert compacted_text(content, "input") == "A summary."
+    with pytest.raises(RequestError):
+        compacted_text(content.removeprefix("ssc1_"), "input")

@@ -106,6 +106,20 @@ async def test_only_subscribers_read_open_block_as_deltas(store: Store, opens: A
 
 
 @requirement("R112")
+async def test_each_pause_of_text_is_written(store: Store, opens: Any) -> None:
+    gates = asyncio.Event(), asyncio.Event()
+    (*shown, last), rest = events_of(ResponsesScript(id="r1"), ["First ", "second."])
+    async with FakeProvider([sse([*shown, gates[0], last, gates[1], *rest])]) as fake:
+        chat = Chat(Agent("openai-responses", base_url=fake.base_url), store=store, id="talk")
+        sending = asyncio.create_task(chat.send("1"))
+        await followed(opens(), "talk", "First ")
+        fake.release(gates[0])
+        await followed(opens(), "talk", "First second.")
+        fake.release(gates[1])
+        await sending
+
+
+@requirement("R112")
 async def test_code_can_be_tailed_while_it_is_written(store: Store, opens: Any) -> None:
     gate = asyncio.Event()
     events = ResponsesScript(id="r1").code_interpreter(["print(1)\n", "print(2)"]).text("Done.").events()

@@ -153,8 +153,7 @@ class Execution:
             self._loop.stop()
 
     async def aclose(self) -> None:
-        """Stop the worker once all runs are handed off."""
-        self.stop()
+        """Wait until all runs are handed off, and close the engine. Call `stop` before."""
         if self._working is not None:
             await asyncio.wait([self._working])
         enqueuing = [*self._enqueuing]

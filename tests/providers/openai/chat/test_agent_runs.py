@@ -19,6 +19,7 @@ from sidestream.messages.message import (
     messages_to_json,
 )
 from sidestream.parts import Custom, Finish, Raw, StepFinish, StreamPart, ToolResult
+from sidestream.providers import caps_of
 from sidestream.providers.openai.chat import OpenAIChatOptions
 from sidestream.stream import grammar
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, html_page, json_reply, no_leaks, sse
@@ -337,6 +338,7 @@ async def test_models_and_embeddings_use_same_server():
         fake.on("GET", "*/models", json_reply({"data": [{"id": "a"}]}))
         fake.on("POST", "*/embeddings", json_reply({"data": [{"index": 0, "embedding": [1.0]}]}))
         agent = agent_at(fake)
+        assert caps_of(agent.model).list_models
         assert [info.name for info in await agent.list_models()] == ["a"]
         assert (await agent.embed_query("hi")).vector == (1.0,)
         assert fake.requests[1].json["model"] == "text-embedding-3-small"

@@ -351,14 +351,17 @@ def test_usage_counts_reasoning_reported_separately():
     )
 
 
-@pytest.mark.parametrize("place", ["x_groq", "choice"])
+@pytest.mark.parametrize("place", ["x_groq", "choice", "choice of delta"])
 def test_usage_is_found_in_choice_or_vendor_field(place: str):
-    last = chunk({}, "stop")
-    if place == "choice":
-        last["choices"][0]["usage"] = USAGE
-    else:
-        last["x_groq"] = {"id": "req_1", "usage": USAGE}
-    assert one(decode([chunk({"content": "a"}), last]), Finish).usage.input.total == 30
+    delta, last = chunk({"content": "a"}), chunk({}, "stop")
+    match place:
+        case "choice":
+            last["choices"][0]["usage"] = USAGE
+        case "choice of delta":
+            delta["choices"][0]["usage"] = USAGE
+        case _:
+            last["x_groq"] = {"id": "req_1", "usage": USAGE}
+    assert one(decode([chunk({"content": "H"}), delta, last]), Finish).usage.input.total == 30
 
 
 def test_response_facts_are_in_finish_metadata():
