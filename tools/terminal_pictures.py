@@ -20,8 +20,9 @@ from sidestream.cli.display.live_screen import LiveScreen
 from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.parts import StreamPart, ToolInputDelta
 from sidestream.replay.provider import replay
-from sidestream.replay.recording import Recording
+from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse, Recording
 from sidestream.replay.transport import ReplayTransport
+from sidestream.testing import ResponsesScript, encode_events
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 DEMO = Path(demo.__file__).parent
@@ -33,15 +34,35 @@ def _is_code_half_written(parts: list[StreamPart]) -> bool:
     return sum(isinstance(part, ToolInputDelta) for part in parts) > 60
 
 
-PICTURES: dict[str, tuple[str, str, Callable[[list[StreamPart]], bool] | None]] = {
-    "search": ("web_search.json", 'sidestream -T web_search "How long is the eclipse of 2027?"', None),
-    "code": ("code_run.json", 'sidestream -T code_interpreter --out . "Plot the length of the day"', None),
+def _recorded(name: str) -> Callable[[], Recording]:
+    return lambda: Recording.load(DEMO / name)
+
+
+def _xai() -> Recording:
+    """Return what xAI sends for a search of X and of the web."""
+    text = "Grok 5 was announced on X [[1]](https://x.example/grok-5) and is described on the web [[2]](https://x.ai/grok)."
+    marks = [(text.index("[[1]]"), "https://x.example/grok-5"), (text.index("[[2]]"), "https://x.ai/grok")]
+    cited = [
+        {"type": "url_citation", "url": url, "title": str(number), "start_index": at, "end_index": at + len(url) + 7}
+        for number, (at, url) in enumerate(marks, 1)
+    ]
+    script = ResponsesScript(model="grok-4.3", dialect="xai").x_search({"query": "from:xai grok 5", "mode": "Latest"})
+    script = script.web_search("Grok 5", sources=["https://x.ai/grok"])
+    body = encode_events(script.text(re.findall(r"\S+\s*", text), annotations=cited).events()).decode()
+    request = RecordedRequest("POST", "/v1/responses", {"model": "grok-4.3"})
+    return Recording((Exchange(RecordedResponse(200, "text/event-stream", body), request),))
+
+
+PICTURES: dict[str, tuple[Callable[[], Recording], str, Callable[[list[StreamPart]], bool] | None]] = {
+    "search": (_recorded("web_search.json"), 'sidestream -T web_search "How long is the eclipse of 2027?"', None),
+    "code": (_recorded("code_run.json"), 'sidestream -T code_interpreter --out . "Plot the length of the day"', None),
     "writing": (
-        "code_run.json",
+        _recorded("code_run.json"),
         'sidestream -T code_interpreter --out . "Plot the length of the day"',
         _is_code_half_written,
     ),
-    "mcp": ("mcp.json", 'sidestream --mcp mcp.json "Which train can I take?"', None),
+    "xai": (_xai, 'sidestream -m xai -T web_search -T x_search "What is new about Grok?"', None),
+    "mcp": (_recorded("mcp.json"), 'sidestream --mcp mcp.json "Which train can I take?"', None),
 }
 """Recording, command shown above it and stop condition of each picture. None means to stop at the end."""
 
@@ -57,7 +78,7 @@ async def picture(name: str) -> str:
     console.print(Text(f"$ {command}", "bold"))
     view = ProgressView(screen, detail=Detail(hints=False), clock=clock)
     seen: list[StreamPart] = []
-    loaded = Recording.load(DEMO / recording)
+    loaded = recording()
     for run in replay(loaded, ReplayTransport(loaded)):
         async with run:
             async for part in run:
