@@ -360,7 +360,7 @@ class File(Saveable, _Part, frozen=True, tag="file"):
     tool: str | None = None
     call_id: str | None = None
 
-    def _contents(self) -> tuple[bytes, str, str]:
+    def _contents(self) -> tuple[bytes, str | None, str]:
         if self.data is None:
             raise ConfigurationError(f"file {self.id} has no bytes to save, only a URL; download it from {self.url}")
         return self.data, self.name or self.id, self.mime_type
@@ -572,7 +572,7 @@ class Preview(Saveable, ShortRepr, Struct, frozen=True, kw_only=True):
     tool: str | None = None
     call_id: str | None = None
 
-    def _contents(self) -> tuple[bytes, str, str]:
+    def _contents(self) -> tuple[bytes, str | None, str]:
         return self.data, f"preview-{self.index}", self.mime_type
 
     def _repr_html_(self) -> str:

@@ -220,7 +220,7 @@ class Redacting(Hooks):
         return redacted(record)
 
 
-async def test_redacted_text_is_not_in_log_and_conversation_resumes_without_it(tmp_path: Any):
+async def test_log_and_loaded_conversation_have_redacted_text(tmp_path: Any):
     long = f"{KEY} " + "padding " * 4000  # Long texts are stored apart from their records.
 
     def dump(context: ToolContext) -> str:

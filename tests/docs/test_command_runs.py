@@ -54,6 +54,8 @@ CANNOT_BEGIN = {
     "sidestream runs tail ": "as above",
     "sidestream runs cancel ": "as above",
     "sidestream runs resume ": "as above",
+    "sidestream runs approve ": "as above",
+    "sidestream runs deny ": "as above",
 }
 """How lines begin that are not run here → why."""
 STATUS = {
@@ -84,7 +86,13 @@ def google_vectors(request: Received) -> Reply:
 def fake_provider() -> FakeProvider:
     """Answers whatever the docs ask, at every vendor."""
     fake = FakeProvider()
-    fake.on("POST", "*/responses", ResponsesScript().text('{"name": "Ada", "age": 36}').reply())
+    def answer(request: Received) -> Reply:
+        person = '{"name": "Ada", "age": 36}'
+        others = ', {"name": "Alan", "age": 41}'
+        text = f'{{"items": [{person}{others}]}}' if b'"items"' in request.body else person
+        return ResponsesScript().text(text).reply()
+
+    fake.on("POST", "*/responses", answer)
     fake.on("POST", "*/messages", MessagesScript().text("Hello.").reply())
     fake.on("POST", "*/embeddings", vectors)
     fake.on("POST", "*:batchEmbedContents", google_vectors)

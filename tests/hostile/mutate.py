@@ -36,6 +36,8 @@ KEPT = ROOT / ".mutate"
 MAX_TESTS = 60
 MAX_SECONDS = 40.0
 """Of the tests that one process runs, when they passed."""
+MAX_RUN_S = 4 * 3600.0
+MAX_ALONE_S = 900.0
 UNKNOWN_TEST = 4
 """Exit code of pytest."""
 PATHS = {path for path, _, _ in EQUIVALENTS}
@@ -230,7 +232,11 @@ def run_all(mutants: list[Mutant], project: Path, folder: Path, tests: list[str]
     (folder / "mutants.json").write_text(json.dumps(changes), "utf-8")
     plugin = {"PYTEST_PLUGINS": "hostile.mutant_switch", VARIABLE: str(folder)}
     done = subprocess.run(
-        [*PYTEST, *TOGETHER, *tests], cwd=project, env={**environment(project), **plugin}, check=False
+        [*PYTEST, *TOGETHER, *tests],
+        cwd=project,
+        env={**environment(project), **plugin},
+        timeout=MAX_RUN_S,
+        check=False,
     )
     if done.returncode not in (0, 1):
         sys.exit("the tests could not be run")
@@ -296,7 +302,12 @@ def is_noticed(project: Path, tests: list[str]) -> bool:
 def run(tests: list[str], project: Path) -> subprocess.CompletedProcess[str]:
     command = [*PYTEST, *ALONE, *tests]
     env = environment(project)
-    return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, errors="replace", check=False)
+    try:
+        return subprocess.run(
+            command, cwd=project, env=env, capture_output=True, encoding="utf-8", timeout=MAX_ALONE_S, check=False
+        )
+    except subprocess.TimeoutExpired:  # A mutant that hangs is noticed.
+        return subprocess.CompletedProcess(command, UNKNOWN_TEST + 1, "", "")
 
 
 def diff_of(mutant: Mutant) -> str:

@@ -397,5 +397,5 @@ def recorded_arguments(key: str, case: Case, recorded_input: Any) -> dict[str, A
 
 
 def test_every_local_tool_is_compared():
-    assert CASES.keys() == MODULES.keys()
+    assert CASES.keys() == MODULES.keys() - {"x_search"}  # Only xAI can search X: here it is delegated.
     assert all(reason for reason in ALLOWED.values())

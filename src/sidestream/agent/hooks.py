@@ -82,8 +82,8 @@ class Hooks:
         """See each record before a chat writes it to its log. Return another one to redact it.
 
         It has the `type` and the fields of the records of `sidestream.store`, as JSON, but files as bytes. This method
-        is not a coroutine. With it, a text is written when it is complete, not while it streams. What the run itself
-        keeps in memory does not change.
+        is not a coroutine. With it, texts are written when they are complete, not while they stream. What the run
+        itself keeps in memory does not change.
         """
 
 

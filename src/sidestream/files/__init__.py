@@ -36,6 +36,6 @@ class Saveable:
         data, name, mime_type = self._contents()
         return save_to(data, folder, name, mime_type, overwrite=overwrite)
 
-    def _contents(self) -> tuple[bytes, str, str]:
+    def _contents(self) -> tuple[bytes, str | None, str]:
         """Return the bytes, the name and the MIME type."""
         raise NotImplementedError

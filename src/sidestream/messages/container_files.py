@@ -32,8 +32,8 @@ def _for_code(part: MessagePart) -> MessagePart:
     if not isinstance(part, DataPart) or part.to == "container":
         return part
     is_unknown = part.mime_type == "application/octet-stream"
-    mime_type = media_types.sniff(part.bytes, part.name) if is_unknown else part.mime_type
-    return DataPart(part.bytes, mime_type, part.name, to="container") if is_for_code(mime_type) else part
+    mime_type = media_types.sniff(part.data, part.name) if is_unknown else part.mime_type
+    return DataPart(part.data, mime_type, part.name, to="container") if is_for_code(mime_type) else part
 
 
 def load_files(files: Sequence[str | DataPart]) -> tuple[DataPart, ...]:

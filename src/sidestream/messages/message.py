@@ -13,12 +13,12 @@ from msgspec import Struct, field
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
+from sidestream.files import Saveable
 from sidestream.jsontext import is_array, is_object
 from sidestream.text.reprs import ShortRepr
 
 if TYPE_CHECKING:
     from os import PathLike
-    from pathlib import Path
 
 PRIVATE_KEYS = "_*"
 """Pattern for all keys that begin with `_`, in a list of metadata keys."""
@@ -47,7 +47,7 @@ class ThinkingPart(_MessagePart, frozen=True, tag="thinking"):
     id: str | None = None
 
 
-class DataPart(_MessagePart, frozen=True, tag="data"):
+class DataPart(Saveable, _MessagePart, frozen=True, tag="data"):
     """The bytes of an image, a document or a file that a tool made.
 
     `DataPart(b"a,b", "text/csv", "sales.csv", to="container")` is for the code that tools run: the model is told its
@@ -68,7 +68,7 @@ class DataPart(_MessagePart, frozen=True, tag="data"):
         name: str | None = None,
         to: Destination = "model",
     ) -> Self:
-        """Read a file, detecting its type from its content and name.
+        """Read a file. `mime_type` is detected from its content and name unless given, `name` is its own.
 
         Raises ConfigurationError if it cannot be read.
         """
@@ -85,17 +85,8 @@ class DataPart(_MessagePart, frozen=True, tag="data"):
             raise ConfigurationError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
         return cls(data, mime_type or media_types.sniff(data, file.name), name or file.name, to)
 
-    def save(self, path: "str | Path", *, overwrite: bool = False) -> "Path":
-        """Save the bytes to this path, and return it. See `File.save`."""
-        from sidestream.files.saving import save
-
-        return save(self.data, path, self.name, self.mime_type, overwrite=overwrite)
-
-    def save_to(self, folder: "str | Path", *, overwrite: bool = False) -> "Path":
-        """Save the bytes into this folder under a safe name, and return their path. See `File.save_to`."""
-        from sidestream.files.saving import save_to
-
-        return save_to(self.data, folder, self.name, self.mime_type, overwrite=overwrite)
+    def _contents(self) -> tuple[bytes, str | None, str]:
+        return self.data, self.name, self.mime_type
 
     def _repr_html_(self) -> str:
         from sidestream.text.html import file_html

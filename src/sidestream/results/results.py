@@ -57,6 +57,8 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     ```
     """
 
+    _value: Any = UNSET
+    """Output of a typed run: an instance of its type, or NO_OUTPUT."""
     thinking: str = ""
     metadata: dict[str, Any] = {}
     """Tool events by key, always as lists; `thinking`, `response_id`, `model`, `status`; and `thinking_details`, with
@@ -66,8 +68,6 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     """Provider's id of the last response."""
     code: str = ""
     """Code that tools run, as the model writes it. `tool_runs` has it by call."""
-    _value: Any = UNSET
-    """Output of a typed run: an instance of its type, or NO_OUTPUT."""
     _state: RunState | None = None
     _partial: "Partial | None" = None
 

@@ -228,7 +228,7 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
 
 
 def changed_by(body: Body, function: Callable[[jsontext.JsonObject], jsontext.JsonObject]) -> Body:
-    """Return a body as a function changes its JSON. Raises StoreError if the result is no record of the same kind."""
+    """Return a body as a function changes its JSON. Raises StoreError if the result is not a record of its kind."""
     plain = msgspec.to_builtins(body, builtin_types=(bytes,))
     try:
         found = msgspec.convert(function(plain), Body, builtin_types=(bytes,))

@@ -228,6 +228,6 @@ async def test_programs_with_equal_call_ids_share_no_state() -> None:
             return result
 
         first, second = await asyncio.gather(agent.send("ann"), bob())
-    assert [entry.tool_results[0].id for entry in (first, second)] == ["call_0", "call_0"]
-    assert first.tool_results[0].result["result"] == "on\n"
-    assert second.tool_results[0].result["result"] == "False []\n"
+    ended = [entry.tool_results[-1] for entry in (first, second)]
+    assert [result.id for result in ended] == ["call_0", "call_0"]
+    assert [result.result["result"] for result in ended] == ["on\n", "False []\n"]

@@ -78,7 +78,7 @@ def test_missing_key_error_names_variable_and_url(preset: CompletionsProvider, m
     assert preset.keys_at
     monkeypatch.setenv(preset.key_variable, "  ")
     with pytest.raises(MissingKeyError) as caught:
-        Agent(f"{preset.name}:any/model:free")
+        Agent(f"{preset.name}:any/model:free").check()
     shown = redact(str(caught.value))
     assert preset.key_variable in shown
     assert preset.keys_at in shown

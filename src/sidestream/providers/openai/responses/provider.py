@@ -261,7 +261,10 @@ class ResponsesProvider(Struct, frozen=True, kw_only=True):
     def _given_url(self) -> str | None:
         """Return the base URL in the environment, with the API's path."""
         url = base_url_in(self.base_url_variable)
-        return f"{url.rstrip('/')}{self.base_path}" if url and not urlsplit(url).path.strip("/") else url
+        if not url or not self.base_path:
+            return url
+        url = checked_base_url(url)
+        return f"{url.rstrip('/')}{self.base_path}" if not urlsplit(url).path.strip("/") else url
 
     def _default_url(self, model: str = "") -> str:
         own = (url for prefix, url in self.model_urls.items() if model.startswith(prefix))

@@ -13,7 +13,7 @@ from sidestream.providers.openai.responses.decode.items import ITEMS, begin, cod
 from sidestream.providers.openai.responses.decode.local_actions import command_delta, command_done
 from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
 from sidestream.providers.openai.responses.options import REPLAYED, SESSION_KEY
-from sidestream.providers.shared.decoding import UNREADABLE, seconds
+from sidestream.providers.shared.decoding import CUSTOM_TOOL, UNREADABLE, seconds
 
 Handler = Callable[[ResponsesState, Any, JsonObject], None]
 
@@ -55,7 +55,7 @@ def on_item_added(s: ResponsesState, e: shapes.ItemEvent, raw: JsonObject) -> No
     value = msgspec.convert(e.item, row.shape)
     count = len(s.items)
     item = _whole_item(s, e.output_index, e.item, value, is_new=True)
-    if item.provider_tool:
+    if item.provider_tool and item.tool != CUSTOM_TOOL:
         s.item_event(item.provider_tool, "added", raw, e.output_index, item, row.opens)
     if row.added and len(s.items) > count:
         row.added(s, item, value)
@@ -74,7 +74,7 @@ def item_done(s: ResponsesState, index: int, raw_item: JsonObject, event: Any) -
         return
     value = msgspec.convert(raw_item, row.shape)
     item = _whole_item(s, index, raw_item, value, is_new=False)
-    if item.provider_tool:
+    if item.provider_tool and item.tool != CUSTOM_TOOL:
         s.item_event(item.provider_tool, "done", event, index, item, stage_at_end(row, raw_item))
     if item.done:
         return
@@ -121,7 +121,7 @@ def input_done(kind: str) -> Handler:
             return
         given = next((text for text in (e.arguments, e.input, e.code, e.diff) if text is not None), None)
         item.input_final = given
-        if item.provider_tool is not None and kind == "custom_tool_call":
+        if item.provider_tool and item.tool != CUSTOM_TOOL and kind == "custom_tool_call":
             s.item_event(item.provider_tool, "done", raw, e.output_index, item, "running")
         if kind == "code_interpreter_call" and given is not None and item.input_open:
             code_call(s, item, given)
