@@ -9,7 +9,7 @@ import click
 import pytest
 
 from cli.command import Run, parse
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.chat.chat_commands import COMMANDS
 from sidestream.cli.main import COMMANDS as COMMAND_TABLE, commands
 from sidestream.testing import FakeProvider, responses_text, sse
@@ -78,6 +78,6 @@ def test_every_command_and_option_is_documented():
 
 
 def test_every_exit_code_and_chat_command_is_documented():
-    codes = {value for name, value in vars(interrupts).items() if name.isupper() and type(value) is int}
+    codes = {value for name, value in vars(exit_codes).items() if name.isupper()}
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == codes
     assert set(re.findall(r"^\| `(/\w+)", PAGE, re.MULTILINE)) == set(COMMANDS)

@@ -86,6 +86,7 @@ def google_vectors(request: Received) -> Reply:
 def fake_provider() -> FakeProvider:
     """Answers whatever the docs ask, at every vendor."""
     fake = FakeProvider()
+
     def answer(request: Received) -> Reply:
         person = '{"name": "Ada", "age": 36}'
         others = ', {"name": "Alan", "age": 41}'

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream.durable.log.tokens import token_after, token_at
+from sidestream.durable.log.jobs import token_after, token_at
 from sidestream.errors import ConflictError, FencedError, StoreError
 from sidestream.store.ids import ConversationId
 from sidestream.store.protocol import SharedStore

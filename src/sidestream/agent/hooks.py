@@ -134,6 +134,8 @@ class RunInterceptor:
         self._answer: list[StreamPart] = []
         """The parts of the current answer."""
         self._unseen: list[StreamPart] = []
+        self._is_answer = False
+        """Whether the run emits parts of an answer next."""
 
     async def before_request(self, request: ModelRequest, context: MakesContext) -> ModelRequest:
         """Return the request to send."""
@@ -158,6 +160,7 @@ class RunInterceptor:
 
     async def answered(self, parts: list[StreamPart], decoder: Decoder, context: MakesContext) -> list[StreamPart]:
         """Return the parts of an answer that the run may use. If a hook blocks one, the answer ends there."""
+        self._is_answer = True
         for index, part in enumerate(parts):
             self._answer.append(part)
             try:
@@ -172,13 +175,14 @@ class RunInterceptor:
 
     def ended(self, decoder: Decoder, blocked: Blocked) -> list[StreamPart]:
         """Return the parts that end an answer of which nothing more is used."""
-        self._answer = []
+        self._answer, self._is_answer = [], True
         return _ended([], decoder, blocked)
 
-    def emitted(self, parts: Sequence[StreamPart], *, is_answer: bool) -> None:
+    def emitted(self, parts: Sequence[StreamPart]) -> None:
         """Take note of parts that the run emits. Those of an answer were shown before."""
         if self._sees_parts:
-            self._unseen += [part for part in parts if type(part) in _OF_RUN] if is_answer else parts
+            self._unseen += [part for part in parts if type(part) in _OF_RUN] if self._is_answer else parts
+        self._is_answer = False
 
     async def show_emitted(self, context: MakesContext) -> None:
         """Show the parts that the run has emitted by itself."""

@@ -2,7 +2,7 @@
 
 import sys
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.display.screen import OutputClosedError, discard_output, one_line
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.text.redaction import redact
@@ -19,17 +19,17 @@ def report(error: Exception | str, code: int | None = None) -> int:
             print_error(error)
         case OutputClosedError() | BrokenPipeError():
             discard_output()
-            return interrupts.PIPE_CLOSED
+            return exit_codes.PIPE_CLOSED
         case SidestreamError():
             print_error(error)
-            code = interrupts.USAGE if isinstance(error, ConfigurationError) else interrupts.FAILED
+            code = exit_codes.USAGE if isinstance(error, ConfigurationError) else exit_codes.FAILED
         case OSError():
             print_error(f"input or output failed: {error.strerror or error}")
             discard_output()
         case _:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             print_error(f"this is a bug in Sidestream: {what} (run sidestream {DEBUG} … for a traceback)")
-    return interrupts.FAILED if code is None else code
+    return exit_codes.FAILED if code is None else code
 
 
 def print_error(error: object) -> None:

@@ -10,14 +10,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-OK = 0
-FAILED = 1
-USAGE = 2
-WAITING = 3
-"""The last turn must be resumed: a call is still pending approval, or the turn is unfinished."""
-INTERRUPTED = 130
-PIPE_CLOSED = 141  # As if killed by SIGPIPE, which some systems lack.
-
+from sidestream.cli import exit_codes
 
 T = TypeVar("T")
 
@@ -101,10 +94,10 @@ async def interruptible(work: Coroutine[Any, Any, T]) -> T:
 def exit_now() -> NoReturn:
     """Stop child processes and exit."""
 
-    _start_timer(os._exit, INTERRUPTED)
+    _start_timer(os._exit, exit_codes.INTERRUPTED)
     # Exit handlers stop child processes; `os._exit` would skip them.
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
-    os._exit(INTERRUPTED)
+    os._exit(exit_codes.INTERRUPTED)
 
 
 def _start_timer(action: Callable[..., object], *args: object) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 
 from sidestream import __version__
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 
 DEFAULT_COMMAND = "prompt"
 
@@ -130,11 +130,11 @@ def run() -> int:
 
             log_level()  # Refuse an unknown level. The first logger starts printing.
         code = commands(standalone_mode=False, prog_name="sidestream")
-        return code if isinstance(code, int) else interrupts.OK
+        return code if isinstance(code, int) else exit_codes.OK
     except Exception as error:
         return _failed(error)
     except KeyboardInterrupt:
-        return interrupts.INTERRUPTED
+        return exit_codes.INTERRUPTED
 
 
 def _failed(error: Exception) -> int:
@@ -144,7 +144,7 @@ def _failed(error: Exception) -> int:
     if isinstance(error, click.ClickException):
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "sidestream"
         advice = f"(see {where.removesuffix(f' {DEFAULT_COMMAND}')} --help)"
-        return report(f"{error.format_message()} {advice}", interrupts.USAGE)
+        return report(f"{error.format_message()} {advice}", exit_codes.USAGE)
     if isinstance(error, click.Abort):
-        return interrupts.INTERRUPTED
+        return exit_codes.INTERRUPTED
     return report(error)

@@ -220,7 +220,7 @@ class Driver:
             if self._turn.is_receiving and self._decoder is not None:
                 parts = self._interceptor.ended(self._decoder, blocked)
                 await self._close_response()
-                self._put(self._turn.received(parts), is_answer=True)
+                self._put(self._turn.received(parts))
                 await self._end_answer()
             else:
                 self._put(self._turn.blocked(blocked.by, blocked.reason))
@@ -322,13 +322,12 @@ class Driver:
 
     # Parts
 
-    def _put(self, parts: list[StreamPart], *, is_answer: bool = False) -> None:
-        """Emit parts. Those of an answer were shown to the program's hooks before."""
+    def _put(self, parts: list[StreamPart]) -> None:
         self.ready.extend(parts)
         if self._listener is not None:
             self._listener.feed(parts)
         if self._interceptor is not None:
-            self._interceptor.emitted(parts, is_answer=is_answer)
+            self._interceptor.emitted(parts)
         if self._settings.context is not None:
             for part in parts:
                 if isinstance(part, StepFinish):
@@ -471,11 +470,11 @@ class Driver:
         parts = self._staged(parts)
         parts = parts if self._interceptor is None else await self._answered(parts, decoder)
         if not parts or type(parts[-1]) is not Finish:
-            self._put(self._turn.received(parts), is_answer=True)
+            self._put(self._turn.received(parts))
             if native is not None and self._turn.state.steers:
                 await native.offer()
             return
-        self._put(self._turn.received(parts, decoder.downloads), is_answer=True)
+        self._put(self._turn.received(parts, decoder.downloads))
         await self._observed(self._end_answer)
         if self._interceptor is not None:
             await self._intercepted()
@@ -501,7 +500,7 @@ class Driver:
             parts = decoder.close(part_of_error(error))
         parts = self._staged(parts)
         parts = parts if self._interceptor is None else await self._answered(parts, decoder)
-        self._put(self._turn.received(parts, decoder.downloads), is_answer=True)
+        self._put(self._turn.received(parts, decoder.downloads))
         if not self._turn.is_receiving:
             await self._end_answer()
         if self._interceptor is not None:

@@ -192,8 +192,8 @@ class Interceptor(Protocol):
         """Return the parts that end an answer of which nothing more is used."""
         ...
 
-    def emitted(self, parts: Sequence[StreamPart], *, is_answer: bool) -> None:
-        """Take note of parts that the run emits, perhaps after an answer, whose own parts were shown before."""
+    def emitted(self, parts: Sequence[StreamPart]) -> None:
+        """Take note of parts that the run emits. Those of an answer follow `answered`, which has shown them."""
         ...
 
     async def show_emitted(self, context: MakesContext) -> None:

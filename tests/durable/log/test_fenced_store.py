@@ -3,7 +3,7 @@
 import pytest
 
 from sidestream.durable.log.fenced_store import FencedStore
-from sidestream.durable.log.tokens import token_at
+from sidestream.durable.log.jobs import token_at
 from sidestream.errors import FencedError, StoreError
 from support.engines import Fleet, talk
 from support.stores import rows

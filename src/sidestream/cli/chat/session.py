@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import Prompt
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.chat.approvals import ApprovalPrompt, PrintLine, ReadAnswer
 from sidestream.cli.display.open_view import show_run
 from sidestream.cli.display.screen import Screen, one_line
@@ -57,11 +57,11 @@ async def steer_by_lines(run: Run[Any], lines: Interjections, print_line: PrintL
 
 
 EXIT_CODES: dict[TurnStatus, int] = {
-    "complete": interrupts.OK,
-    "failed": interrupts.FAILED,
-    "waiting": interrupts.WAITING,
-    "unfinished": interrupts.WAITING,
-    "cancelled": interrupts.INTERRUPTED,
+    "complete": exit_codes.OK,
+    "failed": exit_codes.FAILED,
+    "waiting": exit_codes.WAITING,
+    "unfinished": exit_codes.WAITING,
+    "cancelled": exit_codes.INTERRUPTED,
 }
 """Exit codes, by status of the last turn."""
 
@@ -105,8 +105,8 @@ class ChatSession:
     def exit_code(self) -> int:
         """The exit code for the outcome of the last turn."""
         if self.store_error is not None and self._must_log:
-            return interrupts.FAILED
-        return EXIT_CODES[self.outcome] or (interrupts.FAILED if self._view.has_unsaved else interrupts.OK)
+            return exit_codes.FAILED
+        return EXIT_CODES[self.outcome] or (exit_codes.FAILED if self._view.has_unsaved else exit_codes.OK)
 
     @property
     def resume_command(self) -> str:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 
 VARIABLE = "_SIDESTREAM_COMPLETE"
 """Variable with which the script requests completions, by click's convention."""
@@ -29,4 +29,4 @@ def completion(shell: str) -> int:
     script = kind(click.get_current_context().find_root().command, {}, "sidestream", VARIABLE)
     # Not `source()`, which starts bash to check its version: another shell may install the script.
     write(sys.stdout, script.source_template % script.source_vars() + "\n")
-    return interrupts.OK
+    return exit_codes.OK

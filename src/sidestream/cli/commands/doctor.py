@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 from msgspec import Struct
 
-from sidestream.cli import interrupts, key_file, preferences
+from sidestream.cli import exit_codes, key_file, preferences
 from sidestream.cli.display.live_screen import picture_protocol
 from sidestream.cli.display.screen import has_colour
 from sidestream.cli.inputs.default_model import EMBEDDED, check_model, chosen_model, model_of
@@ -53,7 +53,7 @@ def doctor(lists_all: bool, as_json: bool, mcp: str | None) -> int:
     broken = sum(finding.state == "broken" for finding in findings)
     if broken and not as_json:
         click.echo(f"{broken} problem{'' if broken == 1 else 's'} found", err=True)
-    return interrupts.FAILED if broken else interrupts.OK
+    return exit_codes.FAILED if broken else exit_codes.OK
 
 
 PROBE_S = 0.5

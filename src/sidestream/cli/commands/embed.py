@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.agent.agent import Agent
-from sidestream.cli import interrupts, key_file
+from sidestream.cli import exit_codes, key_file
 from sidestream.cli.display import formatting
 from sidestream.cli.inputs.default_model import EMBEDDED, check_model
 from sidestream.cli.inputs.options import MODEL
@@ -147,7 +147,7 @@ def embed(texts: tuple[str, ...], files: tuple[Path, ...], model: str | None, ba
         entries = read_lines(None)
     for entry in embedded(entries, model, base_url, shows_usage=usage):
         write(sys.stdout.buffer, jsontext.dumps(entry) + b"\n")
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @click.command()
@@ -181,4 +181,4 @@ def similar(
             write(sys.stdout.buffer, jsontext.dumps(fields) + b"\n")
         else:
             write(sys.stdout, f"{score:.3f}  {one_line(entry.id, 60)}  {one_line(entry.text, 120)}\n")
-    return interrupts.OK
+    return exit_codes.OK

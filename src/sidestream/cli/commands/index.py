@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sidestream.cli import interrupts, key_file
+from sidestream.cli import exit_codes, key_file
 from sidestream.cli.display.screen import one_line, write
 from sidestream.cli.stdio import is_terminal
 
@@ -78,7 +78,7 @@ def add(
                 await opened.complete(bar)
             finally:
                 bar.clear()
-        return interrupts.FAILED if report.problems and not counts.passages else interrupts.OK
+        return exit_codes.FAILED if report.problems and not counts.passages else exit_codes.OK
 
     return _run(work, where, embeddings, vectors=not no_vectors)
 
@@ -100,7 +100,7 @@ def list_files(as_json: bool, where: str | None, embeddings: str | None) -> int:
         counts = await opened.counts()
         if not as_json:
             write(sys.stdout, f"{counts.files} files, {counts.passages} passages, {counts.vectors} with vectors\n")
-        return interrupts.OK
+        return exit_codes.OK
 
     return _run(work, where, embeddings, vectors=False)
 
@@ -126,7 +126,7 @@ def search(
             write(sys.stderr, f"searched by words only: {one_line(opened.problem)}\n")
         if not found:
             write(sys.stderr, "Nothing found.\n")
-        return interrupts.OK if found else interrupts.FAILED
+        return exit_codes.OK if found else exit_codes.FAILED
 
     return _run(work, where, embeddings, vectors=True)
 
@@ -140,7 +140,7 @@ def remove(paths: tuple[str, ...], where: str | None, embeddings: str | None) ->
     async def work(opened: "Index") -> int:
         count = await opened.remove(*paths)
         write(sys.stdout, f"{count} files removed from {opened.location}\n")
-        return interrupts.OK if count else interrupts.FAILED
+        return exit_codes.OK if count else exit_codes.FAILED
 
     return _run(work, where, embeddings, vectors=False)
 

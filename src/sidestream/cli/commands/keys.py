@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from sidestream.cli import interrupts, key_file
+from sidestream.cli import exit_codes, key_file
 
 _KEY_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
@@ -53,7 +53,7 @@ def set_key(name: str) -> int:
     click.echo(f"{variable} stored in {key_file.path()}", err=True)
     if os.environ.get(variable):
         click.echo(f"note: {variable} is also set in the environment, which takes precedence", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @keys.command()
@@ -64,7 +64,7 @@ def remove(name: str) -> int:
     if not key_file.remove(variable):
         raise click.UsageError(f"{variable} is not in {key_file.path()}")
     click.echo(f"{variable} removed", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @keys.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.display.screen import one_line, write
 from sidestream.jsontext import without_none
 
@@ -34,7 +34,7 @@ def install() -> int:
     lines, is_complete = status()
     if not is_complete:
         _print_progress(lines[-1])
-    return interrupts.OK if is_complete else interrupts.FAILED
+    return exit_codes.OK if is_complete else exit_codes.FAILED
 
 
 @local.command()
@@ -45,7 +45,7 @@ def status() -> int:
     lines, is_complete = status()
     for line in lines:
         print(line)
-    return interrupts.OK if is_complete else interrupts.FAILED
+    return exit_codes.OK if is_complete else exit_codes.FAILED
 
 
 @local.command()
@@ -77,7 +77,7 @@ def add(
         f"{chosen}: {one_line(info.name or info.architecture)}, {info.size_bytes // _MB} MB, {context_size}, {tools}\n"
         f'Use it with: sidestream -m local:{chosen} "…"\n',
     )
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @local.command("list")
@@ -95,7 +95,7 @@ def list_models(as_json: bool) -> int:
     free = available_memory()
     if free is not None and not as_json:
         write(sys.stdout, f"{free // _MB:,} MB of memory are available\n")
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @local.command()
@@ -106,13 +106,13 @@ def remove(names: tuple[str, ...]) -> int:
         from sidestream.providers.local.install import remove
 
         remove(_print_progress)
-        return interrupts.OK
+        return exit_codes.OK
     from sidestream.providers.local.adding import forget
 
     unknown = [name for name in names if not forget(name, _print_progress)]
     for name in unknown:
         _print_progress(f"{name}: no added model has this name")
-    return interrupts.FAILED if unknown else interrupts.OK
+    return exit_codes.FAILED if unknown else exit_codes.OK
 
 
 def _described(model: "ListedModel") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.commands.logs_export import export
 from sidestream.cli.commands.logs_search import path, search, switch_off, switch_on
 from sidestream.cli.display.screen import one_line, write
@@ -67,7 +67,7 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
                 write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {about}".rstrip() + "\n")
         if not found and not as_json:
             click.echo(f"No conversations yet: {how_to_log()}.", err=True)
-        return interrupts.OK
+        return exit_codes.OK
 
     return with_store(store, work)
 
@@ -98,7 +98,7 @@ def show(
         if as_json:
             for row in rows:
                 write(sys.stdout.buffer, _as_json(row))
-            return interrupts.OK
+            return exit_codes.OK
         records = await _readable(opened, rows)
         if as_parts:
             _print_parts(records)
@@ -107,7 +107,7 @@ def show(
             for record in records:
                 transcript.feed(record)
             transcript.close()
-        return interrupts.OK if len(records) == len(rows) else interrupts.FAILED
+        return exit_codes.OK if len(records) == len(rows) else exit_codes.FAILED
 
     return with_store(store, work)
 
@@ -135,7 +135,7 @@ def tail(
 
         info = await find_conversation(opened, id)
         await print_rows(opened, opened.tail(info.id, after), as_json, thinking=thinking, verbose=verbose, usage=usage)
-        return interrupts.OK
+        return exit_codes.OK
 
     return with_store(store, work)
 
@@ -218,7 +218,7 @@ def discard(id: str, store: str | None) -> int:
         if not await conversation.discard():
             raise click.UsageError(f"the last turn of {info.id} is complete: there is nothing to discard")
         click.echo(f"The last turn of {info.id} was discarded.", err=True)
-        return interrupts.OK
+        return exit_codes.OK
 
     return with_store(store, work)
 
@@ -240,7 +240,7 @@ def files(id: str | None, store: str | None, out: Path | None) -> int:
 
         info = await find_conversation(opened, id, default_to_latest=True)
         folder = OutputFolder(out) if out is not None else None
-        code = interrupts.OK
+        code = exit_codes.OK
         for row in await opened.read(info.id):
             if row.kind != "file":
                 continue
@@ -248,7 +248,7 @@ def files(id: str | None, store: str | None, out: Path | None) -> int:
                 blobs = {digest: await opened.blob(digest) for digest in row.blobs}
             except BlobError as error:
                 click.echo(f"error: {error}", err=True)
-                code = interrupts.FAILED
+                code = exit_codes.FAILED
                 continue
             body = unpack(row, blobs.__getitem__).body
             for part in body.parts if isinstance(body, Segment) else ():
@@ -280,7 +280,7 @@ def delete(id: str, store: str | None, yes: bool) -> int:
         for branch in branches:
             await opened.delete(branch.id)
         click.echo(f"{info.id}{others} deleted", err=True)
-        return interrupts.OK
+        return exit_codes.OK
 
     return with_store(store, work)
 
@@ -313,7 +313,7 @@ def expire(age: float, store: str | None, yes: bool, dry_run: bool) -> int:
                 click.confirm(f"Delete {_conversations(len(found))}?", abort=True, err=True)
             await delete_all(opened, [info.id for info in found], before)
         click.echo(f"{_conversations(len(found))} {'would be ' if dry_run else ''}deleted", err=True)
-        return interrupts.OK
+        return exit_codes.OK
 
     return with_store(store, work)
 
@@ -337,7 +337,7 @@ def check(store: str | None, repair: bool) -> int:
             write(sys.stdout, f"{problem.kind}: {one_line(problem.message, 1000)}{repaired}\n")
         if not problems:
             click.echo("No problems found.", err=True)
-        return interrupts.FAILED if any(not problem.is_repaired for problem in problems) else interrupts.OK
+        return exit_codes.FAILED if any(not problem.is_repaired for problem in problems) else exit_codes.OK
 
     return with_store(store, work)
 
@@ -350,7 +350,7 @@ def collect(store: str | None) -> int:
     async def work(opened: "Store") -> int:
         count = await opened.collect()
         click.echo(f"{count} file{'' if count == 1 else 's'} removed", err=True)
-        return interrupts.OK
+        return exit_codes.OK
 
     return with_store(store, work)
 
@@ -377,7 +377,7 @@ def migrate(store: str | None, backup: Path | None, no_backup: bool) -> int:
 
         if isinstance(opened, SqliteStore):
             click.echo("Nothing to do: a SQLite file is copied and migrated when it is used.", err=True)
-            return interrupts.OK
+            return exit_codes.OK
         from sidestream.store.postgres.store import PostgresStore
 
         assert isinstance(opened, PostgresStore)  # There are only two kinds of store.
@@ -387,7 +387,7 @@ def migrate(store: str | None, backup: Path | None, no_backup: bool) -> int:
         else:
             kept = f"; the backup is {backup}" if backup is not None else ""
             click.echo(f"Migrated from version {before} to {current}{kept}.", err=True)
-        return interrupts.OK
+        return exit_codes.OK
 
     return with_store(store, work)
 

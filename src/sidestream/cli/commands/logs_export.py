@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sidestream import jsontext
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.chat.transcript import format_time
 from sidestream.cli.display.screen import one_line, strip_controls
 from sidestream.cli.inputs import options
@@ -55,7 +55,7 @@ def export(id: str | None, kind: str, output: Path | None, store: str | None) ->
         _write(EXPORTS[kind](info, records), output)
         if output is not None:
             click.echo(f"{info.id} exported to {output}", err=True)
-        return interrupts.OK
+        return exit_codes.OK
 
     return with_store(store, work)
 

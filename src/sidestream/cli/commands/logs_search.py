@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.inputs import options
 from sidestream.cli.inputs.conversations import with_store
 
@@ -44,7 +44,7 @@ def search(words: tuple[str, ...], store: str | None, limit: int, as_json: bool)
             write(sys.stdout, f"{one_line(info.id)}  {format_time(hit.time)}  {hit.role}: {text}\n")
         if not hits and not as_json:
             click.echo("Nothing found.", err=True)
-        return interrupts.OK if hits else interrupts.FAILED
+        return exit_codes.OK if hits else exit_codes.FAILED
 
     return with_store(store, work)
 
@@ -56,7 +56,7 @@ def switch_on() -> int:
 
     preferences.change(log=True, knows_log=True)
     click.echo("Prompts are logged.", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @click.command("off")
@@ -66,7 +66,7 @@ def switch_off() -> int:
 
     preferences.change(log=False, knows_log=True)
     click.echo("Prompts are no longer logged. Use sidestream logs expire AGE to delete old ones.", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @click.command()
@@ -77,4 +77,4 @@ def path(store: str | None) -> int:
     from sidestream.text.redaction import redact_url
 
     click.echo(redact_url(str(store or default_location())))
-    return interrupts.OK
+    return exit_codes.OK

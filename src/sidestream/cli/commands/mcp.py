@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from msgspec import Struct
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.display.formatting import duration
 from sidestream.cli.display.screen import one_line
 from sidestream.errors import ConfigurationError, SidestreamError
@@ -64,7 +64,7 @@ def list_servers(file: str | None) -> int:
         write(sys.stdout, f"{one_line(remote.label):<{width}}  {remote.execution:<8}  {one_line(address, 200)}\n")
     if not config.labels:
         click.echo("The file lists no servers.", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @mcp.command()
@@ -94,12 +94,12 @@ def check(label: str | None, file: str | None, timeout: float) -> int:
             raise ConfigurationError(
                 f"no server has the label {label!r}; available: {', '.join(config.labels) or 'none'}"
             )
-        code = interrupts.OK
+        code = exit_codes.OK
         async for result in check_servers(config, timeout, label):
             write(sys.stdout, f"{one_line(result.label)}: {'' if result.is_ok else 'failed: '}{result.text}\n")
             for name in result.tools if label is not None else ():
                 write(sys.stdout, f"  {one_line(name)}\n")
-            code = code if result.is_ok else interrupts.FAILED
+            code = code if result.is_ok else exit_codes.FAILED
         return code
 
     return run_async(work())
@@ -128,7 +128,7 @@ def login(label: str, file: str | None, scopes: tuple[str, ...], no_browser: boo
         click.echo(f"{label} needs no sign-in", err=True)
     else:
         click.echo(f"{label}: {_describe(sign_in)}", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @mcp.command()
@@ -145,7 +145,7 @@ def logout(label: str, file: str | None) -> int:
     if run_async(tokens.load(server.url)) is None:
         raise click.UsageError(f"you are not signed in to {label}")
     click.echo(f"{label}: {_SIGNED_OUT[run_async(sign_out(server.url, tokens))]}", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @mcp.command()
@@ -157,14 +157,14 @@ def status(label: str | None, file: str | None) -> int:
     from sidestream.mcp.auth.token_store import default_tokens
 
     servers = _servers(file) if label is None else [_server(label, file)]
-    tokens, code = default_tokens(), interrupts.OK
+    tokens, code = default_tokens(), exit_codes.OK
     width = max((len(server.label) for server in servers), default=0)
     for server in servers:
         assert server.url is not None
         sign_in = run_async(tokens.load(server.url))
         click.echo(f"{server.label:<{width}}  {'not signed in' if sign_in is None else _describe(sign_in)}")
         if sign_in is None and label is not None:
-            code = interrupts.FAILED
+            code = exit_codes.FAILED
     return code
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.inputs.options import MODEL
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def list_all(provider: str | None = None, base_url: str | None = None, as_json: 
         _list_providers(as_json)
     else:
         _list_models(provider, base_url, as_json)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @models.command("default")
@@ -59,12 +59,12 @@ def default(model: str | None, clear: bool) -> int:
         check_model(model)
         preferences.change(model=model)
         click.echo(f"default model: {model}", err=True)
-        return interrupts.OK
+        return exit_codes.OK
     chosen = chosen_model()
     click.echo(chosen.name)
     if chosen.reason is not None:
         click.echo(f"not set; {chosen.reason}", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @models.command("options")
@@ -86,7 +86,7 @@ def list_options(model: str | None) -> int:
             write(sys.stdout, f"  {name:<{width}}  {option.values}\n")
             if option.description:
                 write(sys.stdout, f"  {'':<{width}}  {option.description}\n")
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @models.group("alias", invoke_without_command=True)
@@ -112,7 +112,7 @@ def list_aliases() -> int:
         write(sys.stdout, f"{name:<{width}}  {model}\n")
     if not aliases:
         click.echo("No aliases yet. Add one with: sidestream models alias add NAME MODEL", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @alias.command("add")
@@ -123,7 +123,7 @@ def add_alias(name: str, model: str) -> int:
     from sidestream.cli.inputs import default_model as model_aliases
 
     click.echo(f"{name} is {model_aliases.add(name, model)}", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @alias.command("remove")
@@ -134,7 +134,7 @@ def remove_alias(name: str) -> int:
 
     model_aliases.remove(name)
     click.echo(f"{name} removed", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 def _list_providers(as_json: bool) -> None:

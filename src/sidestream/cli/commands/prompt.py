@@ -285,7 +285,7 @@ def _option_text(value: str | int | float | bool) -> str:
 def _save(name: str, prompt: str, given: dict[str, Any], base: "Template") -> int:
     from msgspec.structs import replace
 
-    from sidestream.cli import interrupts
+    from sidestream.cli import exit_codes
     from sidestream.cli.inputs import named_files
 
     options = base.options | dict(given["options"])
@@ -296,4 +296,4 @@ def _save(name: str, prompt: str, given: dict[str, Any], base: "Template") -> in
         raise click.UsageError("there is nothing to save: give a prompt, a system prompt or options")
     file = named_files.save(name, template)
     click.echo(f"Saved as {file}. Use it with: sidestream -t {name}", err=True)
-    return interrupts.OK
+    return exit_codes.OK

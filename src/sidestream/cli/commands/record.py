@@ -15,7 +15,7 @@ import click
 from aiohttp import web
 from yarl import URL
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.replay.capture import Capture
 from sidestream.replay.recording import STREAMS, Recording, essence
 from sidestream.text.redaction import redact
@@ -185,7 +185,7 @@ async def _record(file: Path, command: tuple[str, ...]) -> int:
         has_traffic = _save(file, proxy)
     if code != 0:
         return code if code > 0 else 128 - code
-    return interrupts.OK if has_traffic else interrupts.FAILED
+    return exit_codes.OK if has_traffic else exit_codes.FAILED
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:

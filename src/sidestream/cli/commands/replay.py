@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.inputs import options
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ def replay(
         as_json=as_json, out=out, thinking=thinking, verbose=verbose, usage=usage, is_plain=plain
     )
     _, view = screen_and_view(view_options)
-    code = interrupts.OK
+    code = exit_codes.OK
     for file in files:
         try:
             run_async(_replay(file, view, pace_s=pace, is_one_of_many=len(files) > 1))
         except ConfigurationError as error:
             print_error(error)
-            code = interrupts.USAGE
-    return interrupts.FAILED if code == interrupts.OK and view.has_unsaved else code
+            code = exit_codes.USAGE
+    return exit_codes.FAILED if code == exit_codes.OK and view.has_unsaved else code
 
 
 async def _replay(path: str, view: "View", *, pace_s: float, is_one_of_many: bool) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.display.screen import one_line, write
 from sidestream.cli.inputs import options
 from sidestream.cli.inputs.conversations import with_store
@@ -73,7 +73,7 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
             click.echo(
                 "No runs." if shows_all else "No runs in progress. Use --all to include finished runs.", err=True
             )
-        return interrupts.OK
+        return exit_codes.OK
 
     return with_store(store, work)
 
@@ -88,7 +88,7 @@ def show(run: str, store: str | None, as_json: bool) -> int:
     async def work(opened: "Store") -> int:
         found = await _find(opened, run)
         write(sys.stdout.buffer, _as_json(found)) if as_json else write(sys.stdout, _described(found))
-        return interrupts.OK
+        return exit_codes.OK
 
     return with_store(store, work)
 
@@ -107,9 +107,9 @@ def cancel(run: str, engine: str, store: str | None) -> int:
         stop = control.stop_waiting if found.status == "waiting" else control.stop
         if not await stop(found.conversation):
             click.echo(f"The run is already {found.status}.", err=True)
-            return interrupts.OK
+            return exit_codes.OK
         click.echo(f"{found.id} was stopped")
-        return interrupts.OK
+        return exit_codes.OK
 
     return _with_engine(store, engine, work)
 
@@ -126,10 +126,10 @@ def resume(run: str, engine: str, store: str | None) -> int:
         word, sentence = _standing(found)
         if word == "scheduled":
             click.echo(f"{found.id} is scheduled: {sentence}", err=True)
-            return interrupts.OK
+            return exit_codes.OK
         agent = await _enqueue(opened, chosen, found, ())
         click.echo(f"{found.id} is queued for a worker with the agent {agent}")
-        return interrupts.OK
+        return exit_codes.OK
 
     return _with_engine(store, engine, work)
 
@@ -184,7 +184,7 @@ def _decide(
             click.echo(
                 f"{'approved' if decision.is_approved else 'denied'}: {one_line(entry.tool)} ({entry.approval_id})"
             )
-        return interrupts.OK
+        return exit_codes.OK
 
     return _with_engine(store, engine, work)
 
@@ -220,9 +220,9 @@ def tail(run: str, store: str | None, after: int, as_json: bool, plain: bool, **
         await print_rows(opened, _until_end(opened, conversation, after), as_json, **detail)
         found = await _find(opened, conversation)
         if found.status != "waiting":
-            return interrupts.OK
+            return exit_codes.OK
         click.echo(f"The run waits for a decision. Use: sidestream runs approve {found.id}", err=True)
-        return interrupts.WAITING
+        return exit_codes.WAITING
 
     return with_store(store, work)
 

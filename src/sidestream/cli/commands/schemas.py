@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 
 
 @click.group(invoke_without_command=True)
@@ -27,7 +27,7 @@ def list_schemas() -> int:
 
     hint = "No schemas yet. Store one with: sidestream schemas save NAME 'name, age int'"
     list_names(STORED, short_form_of, if_none=hint)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @schemas.command()
@@ -38,7 +38,7 @@ def show(name: str) -> int:
     from sidestream.cli.inputs.schema_syntax import STORED
 
     write(sys.stdout, strip_controls(STORED.read(name)))
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @schemas.command()
@@ -55,7 +55,7 @@ def save(name: str, schema: str) -> int:
     content = output_type(found).schema.schema if isinstance(found, type) else as_object(found)
     file = STORED.write(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     click.echo(f"Saved as {file}. Use it with: sidestream --schema {name}", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @schemas.command()
@@ -66,4 +66,4 @@ def remove(name: str) -> int:
 
     STORED.remove(name)
     click.echo(f"{name} removed", err=True)
-    return interrupts.OK
+    return exit_codes.OK

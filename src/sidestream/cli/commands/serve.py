@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from sidestream.cli import interrupts, key_file
+from sidestream.cli import exit_codes, key_file
 from sidestream.cli.inputs import options
 from sidestream.cli.log_handler import warn_on_stderr
 from sidestream.errors import MissingExtraError
@@ -252,7 +252,7 @@ def serve(
 
     atexit.register(file.remove)
     serve_app(app, listening, exit_now=exit_now, on_start=started, on_stop=file.remove)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 def _page_cookie(port: int) -> str | None:
@@ -274,7 +274,7 @@ def _list() -> int:
         click.echo(f"{server.owner_url}  pid {server.pid}  {one_line(server.folder)}")
     if not found:
         click.echo("You have no running servers.", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 def _explain(*, no_token: bool, has_tokens: bool, allow_admin: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 
 
 @click.group(invoke_without_command=True)
@@ -34,7 +34,7 @@ def list_templates() -> int:
         return template.prompt or f"system: {template.system or ''}"
 
     list_names(named_files.STORED, text_of, if_none='No templates yet. Store one with: sidestream --save NAME "prompt"')
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @templates.command()
@@ -45,7 +45,7 @@ def show(name: str) -> int:
     from sidestream.cli.inputs import named_files
 
     write(sys.stdout, strip_controls(named_files.to_toml(named_files.load(name))))
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @templates.command()
@@ -59,7 +59,7 @@ def edit(name: str) -> int:
         named_files.save(name, named_files.Template(prompt="Summarise this in three sentences:\n\n$input\n"))
     click.edit(filename=str(file))
     named_files.load(name)  # Report errors in the edited file.
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @templates.command()
@@ -70,7 +70,7 @@ def remove(name: str) -> int:
 
     named_files.STORED.remove(name)
     click.echo(f"{name} removed", err=True)
-    return interrupts.OK
+    return exit_codes.OK
 
 
 @templates.command()

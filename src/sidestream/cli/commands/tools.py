@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from sidestream.cli import interrupts, key_file
+from sidestream.cli import exit_codes, key_file
 from sidestream.cli.display.screen import one_line, write
 from sidestream.cli.inputs.options import MODEL
 
@@ -29,14 +29,14 @@ def tools(model: str | None, as_json: bool) -> int:
     missing = {key: lack for key, place in found.items() if place == HERE and (lack := missing_here(TOOLS[key]))}
     if as_json:
         write(sys.stdout, f"{dumps({'model': name, 'tools': found, 'missing': missing}).decode()}\n")
-        return interrupts.OK
+        return exit_codes.OK
     write(sys.stdout, f"{name}\n")
     width = max(map(len, found))
     for key, place in found.items():
         shown = place if is_there(place) else f"no: {place}"
         shown = f"not yet: {missing[key]}" if key in missing else shown
         write(sys.stdout, f"  {key:<{width}}  {one_line(shown)}\n")
-    return interrupts.OK
+    return exit_codes.OK
 
 
 def _hosted_by(name: str) -> "frozenset[type]":

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import click
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.errors import MissingExtraError
 from sidestream.files.folders import data_folder, write_private
 
@@ -55,7 +55,7 @@ def view(file: Path | None, port: int, no_browser: bool) -> int:
                 threading.Thread(target=_open, args=(page,), daemon=True).start()  # Some browsers block.
 
     serve(app, listening, exit_now=exit_now, on_start=started, on_stop=lambda: page.unlink(missing_ok=True))
-    return interrupts.OK
+    return exit_codes.OK
 
 
 def _open(page: Path) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import interrupts, key_file
+from sidestream.cli import exit_codes, key_file
 from sidestream.cli.inputs import options
 from sidestream.cli.log_handler import warn_on_stderr
 
@@ -126,6 +126,6 @@ def worker(
             keep_what_is_loaded()
             click.echo(f"executing {names}; up to {concurrency} runs at once; press Ctrl-C to stop", err=True)
             await service.run()
-        return interrupts.OK
+        return exit_codes.OK
 
     return run_async(work())

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from sidestream.durable.engines.protocol import Engine
 from sidestream.durable.log.fenced_store import FencedStore
 from sidestream.durable.log.inbox import post_steer, post_stop, post_withdrawal, posts_for
+from sidestream.durable.log.jobs import token_after
 from sidestream.durable.log.open_runs import cancel_run, job_of
-from sidestream.durable.log.tokens import token_after
 from sidestream.errors import ConflictError, SidestreamError, SteerError
 from sidestream.messages.message import ChatMessage
 from sidestream.parts import Steer

@@ -9,7 +9,7 @@ from typing import TextIO
 import click
 from msgspec import Struct
 
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.commands.demo.code_here import play_code
 from sidestream.cli.commands.demo.conversation import play_conversation
 from sidestream.cli.display.output_folder import OutputFolder
@@ -78,7 +78,7 @@ More: sidestream --help, the README, and the folder docs."""
 def demo(fast: bool, out: Path | None, plain: bool) -> int:
     """Play recorded runs, and a live one on this machine. Needs no key and no network."""
     run_async(play_demo(text_stream(sys.stdout), out, fast=fast, is_plain=plain))
-    return interrupts.OK
+    return exit_codes.OK
 
 
 def pause_s(part: StreamPart) -> float:

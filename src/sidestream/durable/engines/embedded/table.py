@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from sidestream.durable.engines.protocol import EngineStats, Outcome, Task
-from sidestream.durable.log.tokens import token_after
+from sidestream.durable.log.jobs import token_after
 from sidestream.errors import StoreError
 from sidestream.store.protocol import SharedStore
 

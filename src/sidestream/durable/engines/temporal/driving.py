@@ -21,7 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from sidestream.durable.engines.protocol import Drive, EngineError, LeaseLostError, Outcome, Task
 from sidestream.durable.engines.temporal.address import ANSWER_S, forget_frames
 from sidestream.durable.engines.temporal.workflow import Drive as DriveInput, Driven, activity_queue
-from sidestream.durable.log.tokens import token_after, token_at
+from sidestream.durable.log.jobs import token_after, token_at
 from sidestream.durable.outages import Outage
 from sidestream.errors import SidestreamError
 from sidestream.logs import get_logger
