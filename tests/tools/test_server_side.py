@@ -3,6 +3,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError
+from sidestream.tools.configs import DomainSecret
 from sidestream.tools.server_side import (
     ALIASES,
     TOOLS,
@@ -10,7 +11,6 @@ from sidestream.tools.server_side import (
     Combination,
     Comparison,
     CustomTool,
-    DomainSecret,
     FileSearch,
     ImageGeneration,
     Location,

@@ -36,6 +36,7 @@ from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.providers.shared.encoding import EncodedRequest
 from sidestream.providers.shared.histories import FILES_ABOVE
+from sidestream.tools.configs import DomainSecret
 from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,
@@ -43,7 +44,6 @@ from sidestream.tools.server_side import (
     Comparison,
     ComputerUse,
     CustomTool,
-    DomainSecret,
     FileSearch,
     HybridSearch,
     ImageGeneration,

@@ -21,7 +21,7 @@ from sidestream.providers.openai.responses import (
 )
 from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.protocol import ModelRequest, Settings, ToolSpec
-from sidestream.tools.configs import unsent_fields
+from sidestream.tools.configs import DomainSecret, unsent_fields
 from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,
@@ -29,7 +29,6 @@ from sidestream.tools.server_side import (
     Comparison,
     ComputerUse,
     CustomTool,
-    DomainSecret,
     FileSearch,
     HybridSearch,
     ImageGeneration,
