@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidestream import Agent
-from sidestream.cli import interrupts
+from sidestream.cli import exit_codes
 from sidestream.cli.main import commands
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.providers.local import stop
@@ -127,22 +127,22 @@ async def test_template_without_tool_support_rejects_tools(tmp_path: Path, data:
 
 def run(*arguments: str) -> int:
     code = commands(["local", *arguments], standalone_mode=False, prog_name="sidestream")
-    return code if isinstance(code, int) else interrupts.OK
+    return code if isinstance(code, int) else exit_codes.OK
 
 
 def test_model_path_is_added_listed_and_removed(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "Chatty Q4.gguf").write_bytes(CHATTY)
-    assert run("add", str(tmp_path / "Chatty Q4.gguf"), "--context", "512") == interrupts.OK
+    assert run("add", str(tmp_path / "Chatty Q4.gguf"), "--context", "512") == exit_codes.OK
     assert "local:chatty-q4" in capsys.readouterr().out
     assert source_of("chatty-q4").runtime.context_tokens == 512
-    assert run("list") == interrupts.OK
+    assert run("list") == exit_codes.OK
     shown = capsys.readouterr().out
     assert "chatty-q4  chat" in shown
     assert "fits" in shown
-    assert run("remove", "chatty-q4") == interrupts.OK
+    assert run("remove", "chatty-q4") == exit_codes.OK
     assert added_models() == []
     assert (tmp_path / "Chatty Q4.gguf").exists()
-    assert run("remove", "chatty-q4") == interrupts.FAILED
+    assert run("remove", "chatty-q4") == exit_codes.FAILED
     with pytest.raises(ConfigurationError):
         run("add", str(tmp_path / "Chatty Q4.gguf"), "--sha256", "0" * 64)
     with pytest.raises(ConfigurationError):
