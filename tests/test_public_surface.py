@@ -22,11 +22,11 @@ PUBLIC = {
         FileSearch GoogleOptions Grant Hooks ImageGeneration Limiter LimitError Limits LinkPart
         load_mcp_config LocalShell Location MCPApproval MCPConfig MCPServer Memory MessagePart MissingKeyError
         ModelSettings NotHostedError open_index open_store OpenAIChatOptions OpenAIResponsesOptions
-        output_type OutputError OutputType PendingApproval Preview Price ProgrammaticToolCalling ProviderError
-        RateLimitedError RemoteMCP Run RunContext RunError RunState ServerSideTool Shell SidestreamError
-        Source sse SSE_HEADERS Store StreamPart SyncRun TextPart ThinkingPart Tool tool ToolCallPart
-        ToolContext ToolError ToolResult ToolResultPart ToolRun ToolSearch ToolStage UnsupportedError Usage
-        WebFetch WebSearch XSearch
+        output_type OutputError OutputType part_from_json PendingApproval Preview Price
+        ProgrammaticToolCalling ProviderError RateLimitedError RemoteMCP Run RunContext RunError RunState
+        ServerSideTool Shell SidestreamError Source sse SSE_HEADERS Store StreamPart StreamTimeoutError
+        SyncRun TextPart ThinkingPart Tool tool ToolCallPart ToolContext ToolError ToolResult ToolResultPart
+        ToolRun ToolSearch UnsupportedError Usage WebFetch WebSearch XSearch
     """,
     "sidestream.actions": """
         apply_diff BrowserAction BrowserCall BrowserCloseTab BrowserCoordinate BrowserDoubleClick
@@ -102,7 +102,8 @@ PUBLIC = {
     """,
     "sidestream.results": """
         CitedSource CitedText CodeInterpreterResult FileSearchResult FoundHit ImageGenerationResult Link
-        MCPResult MediaResult ShellResult ToolSearchResult ToolText TypedResult WebFetchResult WebSearchResult
+        MCPResult MediaResult ShellResult ToolSearchResult ToolStage ToolText TypedResult WebFetchResult
+        WebSearchResult
     """,
     "sidestream.server": """
         Caps create_app ServerSettings

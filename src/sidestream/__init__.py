@@ -22,7 +22,8 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "agent.services": "open_index",
         "errors": (
             "AuthenticationError Blocked ConfigurationError ConnectError ContextOverflowError LimitError "
-            "MissingKeyError NotHostedError ProviderError RateLimitedError RunError SidestreamError UnsupportedError"
+            "MissingKeyError NotHostedError ProviderError RateLimitedError RunError SidestreamError "
+            "StreamTimeoutError UnsupportedError"
         ),
         "limits": "Limits",
         "mcp": "MCPConfig MCPServer load_mcp_config",
@@ -30,7 +31,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "ApprovalPart ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolResultPart"
         ),
         "output": "OutputError OutputType output_type",
-        "parts": "File Preview Source StreamPart ToolResult Usage",
+        "parts": "File Preview Source StreamPart ToolResult Usage part_from_json",
         "prices.price": "Price",
         "protocols.sse": "SSE_HEADERS sse",
         "providers.anthropic.options": "AnthropicOptions",
@@ -41,7 +42,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.registry": "caps_of",
         "results.citations": "Citations",
         "results.results": "ChatResult",
-        "results.tool_runs": "ToolRun ToolStage",
+        "results.tool_runs": "ToolRun",
         "run.blocking": "SyncRun",
         "run.context": "Context",
         "run.run": "Run",

@@ -26,6 +26,7 @@ from sidestream.errors import (
     RateLimitedError as RateLimitedError,
     RunError as RunError,
     SidestreamError as SidestreamError,
+    StreamTimeoutError as StreamTimeoutError,
     UnsupportedError as UnsupportedError,
 )
 from sidestream.limits import (
@@ -59,6 +60,7 @@ from sidestream.parts import (
     StreamPart as StreamPart,
     ToolResult as ToolResult,
     Usage as Usage,
+    part_from_json as part_from_json,
 )
 from sidestream.prices.price import (
     Price as Price,
@@ -93,7 +95,6 @@ from sidestream.results.results import (
 )
 from sidestream.results.tool_runs import (
     ToolRun as ToolRun,
-    ToolStage as ToolStage,
 )
 from sidestream.run.blocking import (
     SyncRun as SyncRun,

@@ -11,6 +11,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "agent.media": "MediaResult",
         "results.citations": "CitedSource CitedText",
         "results.content": "Link",
+        "results.tool_runs": "ToolStage",
         "results.tool_text": "ToolText",
         "results.typed_results": (
             "CodeInterpreterResult FileSearchResult FoundHit ImageGenerationResult MCPResult ShellResult "

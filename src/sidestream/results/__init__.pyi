@@ -10,6 +10,7 @@ from sidestream.results.citations import (
 from sidestream.results.content import (
     Link as Link,
 )
+from sidestream.results.tool_runs import ToolStage as ToolStage
 from sidestream.results.tool_text import (
     ToolText as ToolText,
 )
