@@ -176,6 +176,13 @@ def test_dir_of_top_lists_exactly_public_names():
     assert len(dir(sidestream)) <= 90
 
 
+def test_name_of_another_package_is_found_with_warning():
+    with pytest.warns(DeprecationWarning, match="import TextDelta from sidestream.parts"):
+        found = sidestream.TextDelta  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+    assert found is importlib.import_module("sidestream.parts").TextDelta
+    assert "TextDelta" not in dir(sidestream)
+
+
 def test_version_matches_package_metadata():
     assert sidestream.__version__ == importlib.metadata.version("sidestream")
 

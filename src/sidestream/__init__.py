@@ -12,7 +12,7 @@ from sidestream.lazy import lazy_names
 
 __version__ = "0.2.0"
 
-__all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__, _load, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
         "agent.agent": "Agent",
@@ -62,3 +62,27 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "wire.limiter": "Limiter",
     },
 )
+
+_SUBJECTS = (
+    "parts errors messages results tools providers providers.openai providers.anthropic providers.google testing wire"
+)
+
+
+def __getattr__(name: str) -> object:
+    """Load a name, or one that a package has by subject, with a warning that says where it is."""
+    try:
+        return _load(name)
+    except AttributeError:
+        if not name[0].isupper():  # A module of this package.
+            raise
+        from importlib import import_module
+
+        for subject in _SUBJECTS.split():
+            package = import_module(f"{__name__}.{subject}")
+            if name in package.__all__:
+                import warnings
+
+                message = f"import {name} from {package.__name__}, not from sidestream"
+                warnings.warn(message, DeprecationWarning, stacklevel=2)
+                return getattr(package, name)
+        raise
