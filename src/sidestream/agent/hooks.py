@@ -27,11 +27,11 @@ from sidestream.parts import (
     Usage,
 )
 from sidestream.providers.protocol import Decoder, ModelRequest
+from sidestream.run.settings import MakesContext
 from sidestream.run.system import RunContext
 from sidestream.turn.state import blocked_finish
 
 V = TypeVar("V")
-MakesContext = Callable[[], RunContext[Any]]
 
 
 class Response(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Saveable:
-    """Saves its bytes as a file, and shows them in notebooks."""
+    """Mixin for values that hold the bytes of a file."""
 
     __slots__ = ()
 
