@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from requirements import requirement
+from sidestream.providers import anthropic, google, openai
 from support.places import ROOT
 
 
@@ -40,3 +41,9 @@ def test_every_field_has_description(page: str):
     assert len(rows) > 5
     assert [row for row in rows if not row.removesuffix("|").rpartition("|")[2].strip()] == []
     assert "\\|" not in text
+
+
+def test_options_page_has_every_provider():
+    text: str = runpy.run_path(str(ROOT / "tools/docs/reference.py"))["options_page"]()
+    named = {name for package in (anthropic, google, openai) for name in package.__all__ if name.endswith("Options")}
+    assert {name for name in named if f".{name}`" not in text} == set()

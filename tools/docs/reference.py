@@ -12,8 +12,8 @@ from typing import Any
 import click
 import msgspec
 
-import sidestream
 from sidestream import Limits, parts
+from sidestream.providers import anthropic, google, openai
 from sidestream.tools.server_side import TOOLS
 
 PACKAGES = (
@@ -40,14 +40,18 @@ PACKAGES = (
     "sidestream.wire",
 )
 OPTIONS = {
-    "OpenAI Responses": "OpenAIResponsesOptions",
-    "Chat Completions": "OpenAIChatOptions",
-    "Anthropic": "AnthropicOptions",
-    "Google, generateContent": "GoogleOptions",
-    "Google, Interactions": "GoogleInteractionsOptions",
-    "The embedded model": "LocalOptions",
+    "OpenAI Responses": openai.OpenAIResponsesOptions,
+    "OpenAI Responses, one function": openai.OpenAIFunctionOptions,
+    "Chat Completions": openai.OpenAIChatOptions,
+    "OpenAI, embeddings": openai.OpenAIEmbeddingOptions,
+    "Anthropic": anthropic.AnthropicOptions,
+    "Anthropic, one function": anthropic.AnthropicFunctionOptions,
+    "Google, generateContent": google.GoogleOptions,
+    "Google, Interactions": google.GoogleInteractionsOptions,
+    "Google, one function": google.GoogleFunctionOptions,
+    "Google, embeddings": google.GoogleEmbeddingOptions,
 }
-"""Names of the providers' options classes, by heading."""
+"""The providers' options classes, by heading."""
 
 Pages = dict[str, str]
 
@@ -121,10 +125,9 @@ def options_page() -> str:
         "`Agent(…, options=…)` takes the options of its provider; so does each call.",
         "",
     ]
-    for heading, name in OPTIONS.items():
-        kind = getattr(sidestream, name, None)
-        if kind is not None:
-            lines += [f"## {heading}", "", f"`sidestream.{name}`. {_doc(kind)}", "", *fields_table(kind), ""]
+    for heading, kind in OPTIONS.items():
+        home = ".".join(kind.__module__.split(".")[:3])
+        lines += [f"## {heading}", "", f"`{home}.{kind.__name__}`. {_doc(kind)}", "", *fields_table(kind), ""]
     return "\n".join(lines)
 
 

@@ -195,9 +195,13 @@ class AnthropicFunctionOptions(Config, frozen=True, kw_only=True):
     """Options for one client tool that only this provider has."""
 
     defer_loading: bool = False
+    """Whether the model loads the definition by tool search only."""
     allowed_callers: Callers = ()
+    """Callers that may call the function: the model, programs, or both."""
     eager_input_streaming: bool | None = None
+    """Whether input arrives before it is valid JSON. None means the API's default."""
     input_examples: Sequence[dict[str, Any]] = ()
+    """Example inputs that the model sees."""
 
 
 class AnthropicOptions(Config, frozen=True, kw_only=True):

@@ -37,9 +37,11 @@ class GoogleEmbeddingOptions(Config, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    """Purpose of the vectors, which the model optimises for."""
     title: str | None = None
     """Title of a document, for `RETRIEVAL_DOCUMENT`."""
     dimensions: Annotated[int, Meta(ge=1)] | None = None
+    """Length of each vector. None means the model's own."""
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
     """Fields merged into each text's request."""
 

@@ -117,7 +117,9 @@ class GoogleFunctionOptions(Config, frozen=True, kw_only=True):
     """Options for one client tool that only this provider has."""
 
     behavior: Literal["BLOCKING", "NON_BLOCKING"] | None = None
+    """Whether the model waits for the result."""
     response_schema: Objects | None = None
+    """JSON schema of the result."""
 
 
 class ServerSideToolOptions(Config, frozen=True, kw_only=True):

@@ -65,9 +65,11 @@ class OpenAIEmbeddingOptions(Config, frozen=True, kw_only=True):
     """Options of an embeddings request."""
 
     dimensions: Annotated[int, Meta(ge=1)] | None = None
+    """Length of each vector. None means the model's own."""
     encoding_format: Literal["float", "base64"] | None = None
     """Encoding of the response. `base64` is a quarter of the size, with the same vectors."""
     user: str | None = None
+    """Opaque id of the end user."""
     batch_size: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 512
     """Strings per request. Requests are also limited in tokens, so long strings need small batches."""
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -83,34 +83,58 @@ class GoogleInteractionsOptions(ServerSideToolOptions, frozen=True, kw_only=True
     secrets = frozenset({"extra_headers"})
 
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    """Maximum output tokens, including thinking."""
     seed: int | None = None
+    """Seed for repeatable sampling."""
     stop_sequences: Sequence[str] = ()
+    """Strings that end the answer."""
     thinking_level: Literal["minimal", "low", "medium", "high"] | None = None
+    """Amount of thinking."""
     thinking_summaries: Literal["auto", "none"] | None = None
+    """Whether the answer has summaries of the thinking. `auto` requests them."""
     tool_choice: Literal["auto", "any", "none", "validated"] | Objects | None = None
+    """Whether the model must call a tool, or the API's own object with the allowed tools."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """Sampling temperature."""
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Cumulative probability of the tokens to sample from."""
     image_config: Objects | None = None
+    """Format, size and aspect ratio of images, in the API's own terms."""
     speech_config: Objects | Sequence[Objects] | None = None
+    """Voice and language of speech, in the API's own terms. A list has one entry per speaker."""
     video_config: Objects | None = None
+    """Length, resolution and aspect ratio of videos, in the API's own terms."""
     transcription_config: Objects | None = None
+    """Options of a transcription, in the API's own terms."""
 
     response_format: Objects | Sequence[Objects] | None = None
     """Output format in the API's own terms. An output type of the agent and `ImageGeneration` add theirs."""
     response_mime_type: str | None = None
+    """MIME type of the answer. An output type of the agent sets `application/json`."""
     response_modalities: Sequence[Literal["text", "image", "audio", "video"]] = ()
+    """Kinds of output that the model may return."""
     store: bool | None = None
+    """Whether Google stores the interaction. None means that it does."""
     background: bool | None = None
+    """Whether the interaction goes on without a connection. Agents need it."""
     previous_interaction_id: str | None = None
+    """Id of the interaction to continue. Overrides the session of the conversation."""
     environment: str | GoogleEnvironment | None = None
+    """Sandbox of an agent, or the id of an earlier one."""
     agent: bool | None = None
     """Whether the name is that of an agent. None means that the name decides."""
     agent_config: Objects | None = None
+    """Configuration of an agent, in the API's own terms."""
     service_tier: Literal["flex", "standard", "priority", "deferred"] | None = None
+    """Service tier that processes the request."""
     safety_settings: Sequence[GoogleSafetySetting] = ()
+    """Thresholds of the safety filters, one per category."""
     labels: Texts | None = None
+    """Labels for billing reports, by name."""
     webhook_config: Objects | None = None
+    """Webhook that Google calls when the interaction ends, in the API's own terms."""
     cached_content: str | None = None
+    """Name of a stored prompt cache, such as `cachedContents/abc`."""
     continuation_token: str | None = None
     """Token that continues a paused answer. If unset, it is taken from the history."""
     typed_output_beside_tools: bool | None = None
@@ -118,6 +142,7 @@ class GoogleInteractionsOptions(ServerSideToolOptions, frozen=True, kw_only=True
     extra_body: Objects = field(default_factory=dict[str, Any])
     """Fields merged into the body last, for parameters that are newer than this class."""
     extra_headers: Texts = field(default_factory=Texts)
+    """Additional request headers."""
 
 
 SESSION_KEY = "_google_interactions_session"

@@ -86,17 +86,24 @@ class OpenAIFunctionOptions(Config, frozen=True, kw_only=True):
     """Options of one client tool that are specific to this provider."""
 
     defer_loading: bool = False
+    """Whether the model loads the definition by tool search only."""
     asynchronous: bool = False
+    """Whether the model may go on before the result arrives."""
     allowed_callers: server_side.Callers = ()
+    """Callers that may call the function: the model, programs, or both."""
     output_schema: dict[str, Any] | None = None
+    """JSON schema of the result, for programs that call the function."""
 
 
 class ToolNamespace(Config, frozen=True, kw_only=True):
     """A group of client tools that the model finds and loads together."""
 
     name: str
+    """Name of the group, the prefix of its tools."""
     description: str
+    """Text by which the model finds the group."""
     tools: Annotated[Sequence[str], Meta(min_length=1, description="a list of client tool names")]
+    """Names of the client tools in the group."""
 
 
 class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
