@@ -17,9 +17,8 @@ from sidestream.server.file_indexes import FileIndexes
 from sidestream.server.mcp_sign_in import SignIns
 from sidestream.server.runs.execution import Execution
 from sidestream.server.runs.quotas import Bodies, CapKeeper
-from sidestream.server.runs.readers import Readers
 from sidestream.server.runs.retention import Retention
-from sidestream.server.runs.service import Runs
+from sidestream.server.runs.service import Readers, Runs
 from sidestream.server.settings import ServerSettings
 from sidestream.store.log.follow import PublishedStore
 from sidestream.store.log.writer import LogDetail

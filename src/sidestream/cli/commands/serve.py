@@ -8,7 +8,7 @@ import click
 
 from sidestream.cli import exit_codes, key_file
 from sidestream.cli.inputs import options
-from sidestream.cli.log_handler import warn_on_stderr
+from sidestream.cli.stdio import warn_on_stderr
 from sidestream.errors import MissingExtraError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from sidestream.replay.provider import model_exchanges, replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
 from sidestream.server.console import page_files
-from sidestream.server.console.run_export import record_json
+from sidestream.server.console.runs_api import record_json
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.files_api import file_response
 from sidestream.server.http.requests import http_error, json_response, refused
