@@ -217,7 +217,8 @@ async def test_changes_since_last_call_are_struck_out(chromium: Browser, tmp_pat
 
 @requirement("R143", "R80")
 async def test_server_form_is_validated_and_its_page_visited(chromium: Browser, tmp_path: Path):
-    server = MCPServer("patient", command=sys.executable, args=["-I", str(HERE / "patient.py"), str(tmp_path)])
+    args = ["-I", str(HERE / "patient.py"), str(tmp_path)]
+    server = MCPServer("patient", command=sys.executable, args=args, approval="run")
 
     def respond(request: ModelRequest) -> Any:
         if request.messages[-1].role == "user":
