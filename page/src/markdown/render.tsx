@@ -18,6 +18,8 @@ import { type Citation, marked, pieces, unmarked } from "./chips";
 import { CodeBlock } from "./code";
 import { GrowingLexer } from "./freeze";
 import { hostOf, safeLink } from "./links";
+import { Maths } from "./maths";
+import type { MathsToken } from "./maths_rules";
 import "./markdown.css";
 
 const MAX_DEPTH = 32;
@@ -76,6 +78,14 @@ const Block = memo(
 function Fence({ token, isOpen }: { token: Tokens.Code; isOpen: boolean }) {
   const { text, numbers } = unmarked(token.text);
   const isClosed = !isOpen || /\n[ \t]*(```|~~~)[`~]*\s*$/.test(token.raw);
+  if (isClosed && token.lang === "math") {
+    return (
+      <>
+        <Maths tex={text} source={text} isDisplay />
+        <Numbers numbers={numbers} />
+      </>
+    );
+  }
   return (
     <>
       <CodeBlock code={text} language={unmarked(token.lang ?? "").text} isClosed={isClosed} />
@@ -186,6 +196,16 @@ const TABLE: Record<string, Row> = {
       <>
         <code dir="ltr">{text}</code>
         <Numbers numbers={numbers} />
+      </>
+    );
+  },
+  maths: (token: MathsToken) => {
+    const source = unmarked(token.raw);
+    if (token.isOpen) return <Plain text={token.raw} />;
+    return (
+      <>
+        <Maths tex={unmarked(token.text).text} source={source.text} isDisplay={token.isDisplay} />
+        <Numbers numbers={source.numbers} />
       </>
     );
   },
