@@ -20,6 +20,7 @@ import { GrowingLexer } from "./freeze";
 import { hostOf, safeLink } from "./links";
 import { Maths } from "./maths";
 import type { MathsToken } from "./maths_rules";
+import { TableFigure } from "./table";
 import "./markdown.css";
 
 const MAX_DEPTH = 32;
@@ -150,8 +151,7 @@ const TABLE: Record<string, Row> = {
   ),
   checkbox: (token: Tokens.Checkbox) => <input type="checkbox" checked={token.checked} disabled readOnly />,
   table: (token: Tokens.Table) => (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard
-    <div className="table" tabIndex={0}>
+    <TableFigure token={token}>
       <table dir="auto">
         <thead>
           <tr>
@@ -170,7 +170,7 @@ const TABLE: Record<string, Row> = {
           ))}
         </tbody>
       </table>
-    </div>
+    </TableFigure>
   ),
   code: (token: Tokens.Code) => <Fence token={token} isOpen={false} />,
   text: (token: Tokens.Text) => (token.tokens ? <Many tokens={token.tokens} /> : <Pieces text={token.text} />),
