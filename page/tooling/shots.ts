@@ -154,7 +154,7 @@ async function demoServer(): Promise<{ address: string; server: ChildProcess }> 
 
 async function ask(page: Page, { agent, prompt }: Scene): Promise<void> {
   await page.locator('.pick[data-pick="model"] summary').click();
-  await page.locator(`.option input[value="${agent}"]`).click();
+  await page.locator(`input[name="pick-model"][value="${agent}"]`).click();
   const message = page.getByRole("textbox", { name: "Message", exact: true });
   await message.fill(prompt!);
   await message.press("Enter");

@@ -150,28 +150,7 @@ const TABLE: Record<string, Row> = {
     </li>
   ),
   checkbox: (token: Tokens.Checkbox) => <input type="checkbox" checked={token.checked} disabled readOnly />,
-  table: (token: Tokens.Table) => (
-    <TableFigure token={token}>
-      <table dir="auto">
-        <thead>
-          <tr>
-            {token.header.map((cell, index) => (
-              <Cell key={index} cell={cell} name="th" />
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {token.rows.map((row, index) => (
-            <tr key={index}>
-              {row.map((cell, place) => (
-                <Cell key={place} cell={cell} name="td" />
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </TableFigure>
-  ),
+  table: (token: Tokens.Table) => <Table token={token} />,
   code: (token: Tokens.Code) => <Fence token={token} isOpen={false} />,
   text: (token: Tokens.Text) => (token.tokens ? <Many tokens={token.tokens} /> : <Pieces text={token.text} />),
   escape: (token: Tokens.Escape) => <Pieces text={token.text} />,
@@ -235,9 +214,47 @@ function Many({ tokens }: { tokens: Token[] | undefined }) {
   return tokens?.map((token, index) => <One key={index} token={token} />);
 }
 
-function Cell({ cell, name: Name }: { cell: Tokens.TableCell; name: "th" | "td" }) {
+/** Longest cell, in characters, of a column that is not wrapped. Others have a minimum width. */
+const SHORT = 20;
+
+function Table({ token }: { token: Tokens.Table }) {
+  const isShort = token.header.map((_, place) =>
+    [token.header, ...token.rows].every((row) => (row[place]?.text.length ?? 0) <= SHORT),
+  );
   return (
-    <Name className={cell.align ? `align-${cell.align}` : undefined}>
+    <TableFigure token={token}>
+      <table dir="auto">
+        <thead>
+          <tr>
+            {token.header.map((cell, place) => (
+              <Cell key={place} cell={cell} name="th" isShort={isShort[place]!} />
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {token.rows.map((row, index) => (
+            <tr key={index}>
+              {row.map((cell, place) => (
+                <Cell key={place} cell={cell} name="td" isShort={isShort[place] ?? false} />
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </TableFigure>
+  );
+}
+
+interface CellProps {
+  cell: Tokens.TableCell;
+  name: "th" | "td";
+  isShort: boolean;
+}
+
+function Cell({ cell, name: Name, isShort }: CellProps) {
+  const classes = [cell.align && `align-${cell.align}`, isShort ? "short" : "wordy"].filter(Boolean).join(" ");
+  return (
+    <Name className={classes}>
       <Many tokens={cell.tokens} />
     </Name>
   );

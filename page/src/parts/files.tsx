@@ -53,11 +53,13 @@ export const FileTile = memo(function FileTile({ file, isShownAbove = false }: P
       )}
       <figcaption>
         <Icon name={file.mediaType.startsWith("image/") ? "image" : "page"} />
-        <span className="file-name" dir="auto" title={name}>
-          {name}
-        </span>
-        <span className="file-type meta" title={file.mediaType}>
-          {about}
+        <span className="file-what">
+          <span className="file-name" dir="auto" title={name}>
+            {name}
+          </span>
+          <span className="file-type meta" title={file.mediaType}>
+            {about}
+          </span>
         </span>
         {isShownInline(file) && !isBroken && (
           <button type="button" className="button quiet" onClick={() => enlarge(true)}>

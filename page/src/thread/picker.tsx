@@ -99,7 +99,10 @@ export function Picker({ models, current, draft, onChange }: Props) {
                   disabled={!canRun}
                   onChange={() => toggle(name)}
                 />
-                <span>{name.replace(/_/g, " ")}</span> <span className="meta">{where}</span>
+                <span>{name.replace(/_/g, " ")}</span>{" "}
+                <span className="meta" title={where}>
+                  {where.split(/[;.] /)[0]}
+                </span>
               </label>
             );
           })}
