@@ -1,5 +1,5 @@
 // Pictures of the page in Chromium: three widths, two themes, the states of a conversation. Into page/shots.
-//   node tooling/shots.ts [ADDRESS of a demo server] [part of a picture's name]
+//   node tooling/shots.ts [ADDRESS of a demo server] [parts of pictures' names, with commas between them]
 //   node tooling/shots.ts docs      the few that the documentation shows, into docs/pictures
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
@@ -178,7 +178,7 @@ for (const width of WIDTHS) {
   for (const theme of THEMES) {
     for (const scene of SCENES) {
       const name = `${scene.name}-${width}-${theme}`;
-      if (!name.includes(wanted)) continue;
+      if (!wanted.split(",").some((part) => name.includes(part))) continue;
       if (IS_DOCS && (width !== 1280 || DOCS[scene.name] !== theme)) continue;
       const context = await browser.newContext({
         viewport: IS_DOCS ? { width: 1200, height: 700 } : { width, height: width === 390 ? 844 : 900 },

@@ -61,7 +61,7 @@ export function Picker({ models, current, draft, onChange }: Props) {
         ))}
       </Menu>
       {chosen.thinking.length > 0 && (
-        <Menu kind="thinking" icon="thought" title={words.thinking} value={draft.thinking ?? null}>
+        <Menu kind="thinking" icon="thought" title={words.thinking} value={draft.thinking ?? null} none={own.one}>
           <Option
             group="thinking"
             value=""
@@ -84,7 +84,13 @@ export function Picker({ models, current, draft, onChange }: Props) {
         </Menu>
       )}
       {tools.length > 0 && (
-        <Menu kind="tools" icon="wrench" title={words.tools} value={on.length > 0 ? String(on.length) : null}>
+        <Menu
+          kind="tools"
+          icon="wrench"
+          title={words.tools}
+          value={on.length > 0 ? String(on.length) : null}
+          none={own.many}
+        >
           <Option group="tools" value="" isChosen={on.length === 0} onChoose={() => onChange({ tools: undefined })}>
             {own.many}
           </Option>
@@ -101,7 +107,7 @@ export function Picker({ models, current, draft, onChange }: Props) {
                 />
                 <span>{name.replace(/_/g, " ")}</span>{" "}
                 <span className="meta" title={where}>
-                  {where.split(/[;.] /)[0]}
+                  {where.split(SECOND)[0]}
                 </span>
               </label>
             );
@@ -111,6 +117,9 @@ export function Picker({ models, current, draft, onChange }: Props) {
     </div>
   );
 }
+
+/** Start of what follows the first part of an explanation. The title has the whole. */
+const SECOND = /; |, e\.g\.|\. /;
 
 function noteOf({ available, variable, isAgent, providerLabel }: Model): string {
   if (!available && variable) return words.noKey(variable);
@@ -123,12 +132,14 @@ interface MenuProps {
   title: string;
   /** The choice. Null means the default, which is not repeated in a narrow window. */
   value: string | null;
+  /** The default in words. */
+  none?: string;
   label?: Ref<HTMLElement>;
   children: ReactNode;
 }
 
 /** A button that opens a list of choices above it. */
-function Menu({ kind, icon, title, value, label, children }: MenuProps) {
+function Menu({ kind, icon, title, value, none = "", label, children }: MenuProps) {
   const menu = useRef<HTMLDetailsElement>(null);
   const close = () => menu.current?.removeAttribute("open");
   const onLeave = (event: FocusEvent) => !event.currentTarget.contains(event.relatedTarget) && close();
@@ -151,7 +162,7 @@ function Menu({ kind, icon, title, value, label, children }: MenuProps) {
   };
   return (
     <details ref={menu} className="pick" data-pick={kind} onBlur={onLeave} onKeyDown={onKey}>
-      <summary ref={label} title={title}>
+      <summary ref={label} title={`${title}: ${value ?? none}`}>
         {icon && <Icon name={icon} />}
         <span className={icon ? "wide-word" : "hidden"}>{title}</span>
         {value !== null && <span className="pick-value">{value}</span>}
