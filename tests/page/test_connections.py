@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from cli.command import COMMAND
-from page.browsing import answers, ask, is_over, page_server, tab
+from page.browsing import answers, ask, is_over, page_server, picker, tab
 from page.scenes import scripted, slow
 from requirements import requirement
 from server.serving import KEY
@@ -121,6 +121,6 @@ async def test_models_are_reloaded_once_server_answers(chromium: Browser, tmp_pa
         await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("The server is not responding.")
         await page.unroute("**/api/models")
         await page.unroute("**/api/about")
-        await expect(page.get_by_role("combobox", name="Model")).to_have_value("main")
+        await expect(picker(page, "model").locator(".pick-value")).to_have_text("main")
         await expect(page.locator(".example").first).to_be_visible()
         await expect(page.get_by_role("main").get_by_role("alert")).to_have_count(0)

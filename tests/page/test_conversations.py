@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Route, expect
 
-from page.browsing import answers, ask, composer, is_over, page_server, tab, until
+from page.browsing import answers, ask, composer, is_over, page_server, pick, picker, tab, until
 from page.scenes import scripted, slow
 from requirements import requirement
 from server.serving import agent_of
@@ -300,8 +300,8 @@ async def test_conversation_keeps_model_and_announces_change(chromium: Browser, 
         # Another browser has no draft of this one: the server says who answers here.
         async with tab(chromium, origin, page.url.removeprefix(origin)) as other:
             await expect(answers(other)).to_contain_text("Hello from afar.")
-            await expect(other.get_by_role("combobox", name="Model")).to_have_value("far")
-            await other.get_by_role("combobox", name="Model").select_option("near")
+            await expect(picker(other, "model").locator(".pick-value")).to_have_text("far")
+            await pick(other, "model", "near")
             await expect(other.get_by_text("The next message goes to near.")).to_be_visible()
             await ask(other, "And now?")
             await expect(answers(other).last).to_contain_text("You said: And now?")
@@ -311,12 +311,11 @@ async def test_conversation_keeps_model_and_announces_change(chromium: Browser, 
 async def test_examples_and_retries_use_selected_model(chromium: Browser, tmp_path: Path):
     agents = {"main": scripted(lambda _: "From main."), "other": scripted(lambda _: "From other.")}
     async with page_server(agents, tmp_path) as (_, origin), tab(chromium, origin) as page:
-        model = page.get_by_role("combobox", name="Model")
-        await model.select_option("other")
+        await pick(page, "model", "other")
         await page.locator(".example").first.click()
         await is_over(page)
         await expect(answers(page)).to_contain_text("From other.")
-        await model.select_option("main")
+        await pick(page, "model", "main")
         await answers(page).get_by_role("button", name="Try again").click()
         await expect(answers(page)).to_contain_text("From main.")
         await is_over(page)

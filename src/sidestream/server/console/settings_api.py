@@ -58,7 +58,7 @@ async def models(request: Request) -> Response:
     offered = await asyncio.to_thread(offered_models, server_of(request).settings)
     fields = [msgspec.to_builtins(model) for model in offered]
     providers = {
-        provider.name: {"label": provider.display_name, "variable": next(iter(provider.key_variables), None)}
+        provider.name: {"label": provider.short_name, "variable": next(iter(provider.key_variables), None)}
         for provider in installed_providers()
     }
     return json_response({"models": [{**model, **model.pop("abilities")} for model in fields], "providers": providers})
