@@ -1,3 +1,5 @@
+import { ApiError } from "../api";
+import { SIGN_IN } from "../base";
 import { isThere } from "../tools/places";
 import { words } from "../words";
 import { useAbout, useModels } from "./models";
@@ -19,15 +21,22 @@ export function Empty({ onPick }: Props) {
   const { value: about, error } = useAbout();
   const model = useModels().find((one) => one.default);
   if (error) {
+    const canSignIn = SIGN_IN !== null && error instanceof ApiError && error.status === 401;
     return (
-      <p className="notice" role="alert">
-        {error.message}
-      </p>
+      <div className="notice" role="alert">
+        <p>{error.message}</p>
+        {canSignIn && (
+          <a className="button primary" href={SIGN_IN!}>
+            {words.signIn}
+          </a>
+        )}
+      </div>
     );
   }
   if (!about) return null;
+  // A small model seldom uses a tool well.
   const usable = Object.entries(words.toolExamples).filter(
-    ([tool]) => model && !model.isAgent && isThere(model.tools[tool]),
+    ([tool]) => model && !model.isAgent && !about.isEmbedded && isThere(model.tools[tool]),
   );
   const examples: Example[] =
     about.examples.length > 0
@@ -35,7 +44,10 @@ export function Empty({ onPick }: Props) {
       : [...usable.map(([tool, text]) => ({ text, tool })), ...words.examples.map((text) => ({ text, tool: null }))];
   return (
     <div className="empty">
-      <h2 dir="auto">{model?.label ?? about.default}</h2>
+      <div>
+        <h2 dir="auto">{about.greeting || (model?.label ?? about.default)}</h2>
+        {about.isEmbedded && <p className="muted">{words.embedded}</p>}
+      </div>
       <ul>
         {examples.slice(0, MOST).map(({ text, tool }) => (
           <li key={text}>
