@@ -78,6 +78,10 @@ async def test_users_see_operators_page_and_nothing_else(chromium: Browser, tmp_
             await page.goto(f"{origin}/settings/keys")
             await expect(page.locator(".st-nav a[aria-current]")).to_have_text("Runs")
             await expect(page.get_by_text("No runs in progress.")).to_be_visible()
+            # A conversation says the same once the user has signed out.
+            await page.context.clear_cookies()
+            await page.goto(f"{origin}/c/some-conversation")
+            await expect(page.get_by_role("alert").get_by_role("link", name="Sign in")).to_be_visible()
         async with tab(chromium, origin, None, width=768, theme="dark") as page:
             await page.context.add_cookies([{"name": "user", "value": "Ben", "url": origin}])
             await page.goto(origin)
@@ -119,10 +123,10 @@ async def test_conversations_are_renamed_pinned_and_found(chromium: Browser, tmp
         await expect(page.get_by_role("heading", level=1)).to_have_text("My voyage")
         await expect(titles).to_have_text(["About trains", "My voyage"])
         # A search shows the words around those found, and finds names too.
-        await page.get_by_role("searchbox", name=SEARCH).fill("TRAINS")
+        await page.get_by_role("searchbox", name=SEARCH).fill("said: about TRAINS")
         await expect(rows).to_have_count(1)
-        await expect(rows.locator("mark")).to_have_text(["trains", "trains"])
-        await expect(rows.locator(".rail-snippet")).to_have_text("About trains")
+        await expect(rows.locator("mark")).to_have_text(["said: About trains"])
+        await expect(rows.locator(".rail-snippet")).to_have_text("You said: About trains")
         assert await violations_of_axe(page) == []
         await page.get_by_role("searchbox", name=SEARCH).fill("voyage")
         await expect(rows.locator("mark")).to_have_text(["voyage"])

@@ -1,6 +1,6 @@
 import { type FormEvent, type RefObject, useEffect, useId, useRef, useState } from "react";
-import { ApiError, api, type Conversation } from "../api";
-import { APP, HAS_BRAND, ICON, SIGN_IN } from "../base";
+import { api, type Conversation } from "../api";
+import { APP, HAS_BRAND, ICON } from "../base";
 import { forgetSession, sessionOf } from "../chat/chats";
 import { useCommand } from "../commands";
 import { setLook, useLook } from "../look";
@@ -61,7 +61,7 @@ export function Rail({ place, onMenu, isForSearch = false }: Props) {
         />
       </div>
       <div className="rail-list">
-        {error && <ListError error={error} />}
+        {error && <p className="notice meta">{error.message}</p>}
         {isLoaded && conversations.length === 0 && (
           <p className="notice meta">{search ? words.nothingFound(search) : words.noConversations}</p>
         )}
@@ -135,20 +135,6 @@ function Brand() {
   );
 }
 
-function ListError({ error }: { error: Error }) {
-  const canSignIn = SIGN_IN !== null && error instanceof ApiError && error.status === 401;
-  return (
-    <div className="notice meta">
-      <p>{error.message}</p>
-      {canSignIn && (
-        <a className="button" href={SIGN_IN!}>
-          {words.signIn}
-        </a>
-      )}
-    </div>
-  );
-}
-
 interface RowProps {
   row: Conversation;
   isOpen: boolean;
@@ -166,7 +152,7 @@ function Row({ row, isOpen, search, onAsk }: RowProps) {
           <Highlighted text={title} search={search} />
         </span>
         {status && <span className={`status ${status.name}`}>{status.words}</span>}
-        {search && row.snippet && (
+        {search && row.snippet && row.snippet !== title && (
           <span className="rail-snippet meta" dir="auto">
             <Highlighted text={row.snippet} search={search} />
           </span>

@@ -1,4 +1,3 @@
-import { ApiError } from "../api";
 import { SIGN_IN } from "../base";
 import { isThere } from "../tools/places";
 import { words } from "../words";
@@ -21,15 +20,10 @@ export function Empty({ onPick }: Props) {
   const { value: about, error } = useAbout();
   const model = useModels().find((one) => one.default);
   if (error) {
-    const canSignIn = SIGN_IN !== null && error instanceof ApiError && error.status === 401;
     return (
       <div className="notice" role="alert">
         <p>{error.message}</p>
-        {canSignIn && (
-          <a className="button primary" href={SIGN_IN!}>
-            {words.signIn}
-          </a>
-        )}
+        <SignIn message={error.message} />
       </div>
     );
   }
@@ -59,5 +53,15 @@ export function Empty({ onPick }: Props) {
         ))}
       </ul>
     </div>
+  );
+}
+
+/** Link to the operator's sign-in, if that is what the message asks for. */
+export function SignIn({ message }: { message: string | null }) {
+  if (SIGN_IN === null || message !== words.needsSignIn) return null;
+  return (
+    <a className="button primary" href={SIGN_IN}>
+      {words.signIn}
+    </a>
   );
 }

@@ -69,7 +69,7 @@ class Page(Struct, frozen=True, kw_only=True):
     """How the web UI presents itself, and which parts of it exist.
 
     ```python
-    page = Page(title="Acme help", icon="acme.svg", greeting="What can we help with?", panels=["settings"])
+    page = Page(title="Acme help", greeting="What can we help with?", panels=["settings"])
     app = create_app({"support": agent}, page=page)
     ```
     """
