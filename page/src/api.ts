@@ -180,6 +180,8 @@ export interface About {
   signOutUrl?: string | null;
   /** Name of the signed-in user, as far as the server knows it. */
   user?: string | null;
+  /** Whether the user runs this server, which others use too. */
+  isOwner?: boolean;
   /** Whether a small model on the server's machine answers by default. */
   isEmbedded?: boolean;
   /** File that `sidestream view` shows. A viewer has no conversations. */

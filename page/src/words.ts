@@ -29,6 +29,7 @@ export const words = {
   save: "Save",
   signIn: "Sign in",
   signOut: "Sign out",
+  owner: "Owner of this server",
   signedInAs: (user: string) => `Signed in as ${user}`,
   deleteConversation: "Delete conversation",
   deleteAsk: (title: string) => `Delete “${title}” with all its branches and files?`,

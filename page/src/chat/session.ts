@@ -327,6 +327,11 @@ export class Session {
 
   /** Reload the conversation if the server's list shows a change or lacks it. */
   listed(list: List): void {
+    const title = list.conversations.find((row) => row.id === this.id)?.title;
+    // The list shows the newest branch, which may have another title.
+    if (title && title !== this.state.title && this.state.phase === "open" && this.state.leaves.length < 2) {
+      this.set({ title });
+    }
     if (this.isRunning || this.state.phase !== "open") return;
     const known = Math.max(0, ...this.state.leaves.map((leaf) => leaf.updated));
     const updated = list.conversations.find((row) => row.id === this.id)?.updated ?? 0;

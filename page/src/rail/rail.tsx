@@ -39,7 +39,6 @@ export function Rail({ place, onMenu, isForSearch = false }: Props) {
   const { conversations, next, more, isLoaded, error } = useConversations(search);
   const [asked, setAsked] = useState<{ what: "rename" | "delete"; row: Conversation } | null>(null);
   const close = () => setAsked(null);
-  const { value: about } = useAbout();
   const has = usePanels();
   const open = match("/c/:id", place.path)?.id;
   return (
@@ -87,21 +86,7 @@ export function Rail({ place, onMenu, isForSearch = false }: Props) {
           </button>
         )}
       </div>
-      {(about?.user || about?.signOutUrl) && (
-        <div className="rail-user">
-          {about.user && (
-            <span dir="auto" title={words.signedInAs(about.user)}>
-              <span className="hidden">{words.signedInAs("")}</span>
-              {about.user}
-            </span>
-          )}
-          {about.signOutUrl && (
-            <a className="button quiet" href={about.signOutUrl}>
-              {words.signOut}
-            </a>
-          )}
-        </div>
-      )}
+      <User />
       <div className="rail-foot">
         <ThemeButton />
         {has("settings") && (
@@ -132,6 +117,28 @@ function Brand() {
       {ICON && <img src={ICON} alt="" width="24" height="24" />}
       <span dir="auto">{APP}</span>
     </p>
+  );
+}
+
+/** Who is signed in, and where to sign out. */
+function User() {
+  const { value: about } = useAbout();
+  const user = about?.user || (about?.isOwner ? words.owner : null);
+  if (!user && !about?.signOutUrl) return null;
+  return (
+    <div className="rail-user">
+      {user && (
+        <span dir="auto" title={words.signedInAs(user)}>
+          <span className="hidden">{words.signedInAs("")}</span>
+          {user}
+        </span>
+      )}
+      {about?.signOutUrl && (
+        <a className="button quiet" href={about.signOutUrl}>
+          {words.signOut}
+        </a>
+      )}
+    </div>
   );
 }
 

@@ -128,9 +128,10 @@ async def test_users_of_shared_server_see_no_keys_or_other_counts(tmp_path: Path
             client.headers["Authorization"] = f"Bearer {OWNER}"
             keys = await client.get("/api/keys")
             whole = (await client.get("/api/engine")).json()
-            panels = (await client.get("/api/about")).json()["panels"]
+            owned = (await client.get("/api/about")).json()
             fake.release(gate)
-    assert (about["isGuest"], "keys" in about["panels"], "keys" in panels) == (True, False, True)
+    assert (about["isGuest"], "keys" in about["panels"], "keys" in owned["panels"]) == (True, False, True)
+    assert (about["isOwner"], owned["isOwner"]) == (False, True)
     assert (refused.status_code, refused.json()["error"]["code"], keys.status_code) == (403, "panel_hidden", 200)
     # Neither a variable nor a model that lacks its key.
     assert {model["variable"] for model in models["models"]} == {None}

@@ -55,6 +55,7 @@ async def about(request: Request) -> Response:
             "panels": [panel for panel in page.shown_panels if not (guest and panel == "keys")],
             "signOutUrl": page.sign_out_url,
             "user": request.state.user,
+            "isOwner": settings.has_guests and may_administer(request),
             "isGuest": guest,
         }
     )
