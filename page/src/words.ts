@@ -3,7 +3,6 @@
 import { count, duration, money, things } from "./format";
 
 export const words = {
-  app: "Sidestream",
   // Frame
   skip: "Skip to the conversation",
   newConversation: "New conversation",
@@ -20,6 +19,18 @@ export const words = {
   close: "Close",
   settings: "Settings",
   timeline: "Timeline",
+  pinned: "Pinned",
+  pin: "Pin",
+  unpin: "Unpin",
+  options: (title: string) => `Options: ${title}`,
+  rename: "Rename",
+  renameConversation: "Rename conversation",
+  renameHint: "Leave it empty to use the first question.",
+  save: "Save",
+  signIn: "Sign in",
+  signOut: "Sign out",
+  owner: "Owner of this server",
+  signedInAs: (user: string) => `Signed in as ${user}`,
   deleteConversation: "Delete conversation",
   deleteAsk: (title: string) => `Delete “${title}” with all its branches and files?`,
   delete: "Delete",
@@ -51,6 +62,7 @@ export const words = {
     "What should I ask before I buy a used bicycle?",
   ],
   uses: (tool: string) => `uses ${tool}`,
+  embedded: "Answers come from a small model on this machine, which needs no API key.",
   // Composer
   composer: "Message",
   send: "Send",
@@ -151,8 +163,13 @@ export const words = {
   raw: "Raw",
   openTimeline: "Open in timeline",
   // Events
-  offline: "No connection. The run continues on the server.",
+  offline: {
+    send: "No connection. Your message will be sent when the server responds.",
+    run: "No connection. The run continues on the server.",
+    read: "No connection. Retrying…",
+  },
   back: "Reconnected",
+  needsSignIn: "You are not signed in.",
   needsToken:
     "This server needs a token. Open the URL that it printed at startup, or that “sidestream serve --list” prints. It ends with #token=…",
   tooMuch: "Your files are too large to send together. Remove some of them, then send again.",

@@ -260,8 +260,9 @@ async def test_conversations_can_be_searched_and_deleted(chromium: Browser, tmp_
         await rows.filter(has_text="About trains").get_by_role("link").click()
         await expect(answers(page)).to_contain_text("You said: About trains")
         await rows.filter(has_text="About trains").hover()
-        await page.get_by_role("button", name="Delete conversation: About trains").click()
-        await page.get_by_role("button", name="Delete", exact=True).click()
+        await page.get_by_role("button", name="Options: About trains").click()
+        await page.locator(".row-menu:popover-open").get_by_role("button", name="Delete").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
         await expect(rows).to_have_count(1)
         await expect(page.get_by_role("heading", name="New conversation")).to_be_visible()
 
@@ -366,9 +367,9 @@ async def test_touch_screen_shows_every_reachable_button(chromium: Browser, tmp_
         await ask(page, "Hello.")
         await is_over(page)
         await page.get_by_role("button", name="Menu").click()
-        delete = page.get_by_role("button", name="Delete conversation: Hello.")
-        await expect(delete).to_have_css("opacity", "1")
-        row, link = await delete.bounding_box(), await page.get_by_role("link", name="Hello.").bounding_box()
+        options = page.get_by_role("button", name="Options: Hello.")
+        await expect(options).to_have_css("opacity", "1")
+        row, link = await options.bounding_box(), await page.get_by_role("link", name="Hello.").bounding_box()
         assert row is not None
         assert link is not None
         assert link["x"] + link["width"] <= row["x"] + 1
@@ -434,7 +435,8 @@ async def test_other_window_stops_showing_deleted_conversation(chromium: Browser
         await other.goto(page.url)
         await expect(answers(other)).to_contain_text("One two" if is_running else "four.")
         await page.locator(".rail-row").hover()
-        await page.get_by_role("button", name="Delete conversation: Count.").click()
+        await page.get_by_role("button", name="Options: Count.").click()
+        await page.locator(".row-menu:popover-open").get_by_role("button", name="Delete").click()
         await page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
         await expect(page.get_by_role("heading", name="New conversation")).to_be_visible()
         await expect(other.get_by_text("This conversation does not exist or was deleted.")).to_be_visible()

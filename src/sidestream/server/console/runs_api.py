@@ -18,7 +18,7 @@ from sidestream.errors import SidestreamError, StoreError
 from sidestream.jsontext import JsonObject, as_object, objects
 from sidestream.protocols.markdown import to_markdown
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.http.requests import json_response, owner_of, query_number, server_of
+from sidestream.server.http.requests import is_guest, json_response, owner_of, query_number, server_of
 from sidestream.server.runs.service import RunInfo
 from sidestream.server.server import Server
 from sidestream.store.ids import ConversationId
@@ -132,13 +132,24 @@ async def list_runs(request: Request) -> Response:
 
 
 async def engine_stats(request: Request) -> Response:
-    """Return how many runs of all tenants are queued, executed and waiting, and whether they are executed in time."""
+    """Return how many runs of all tenants are queued, executed and waiting, and whether they are executed in time.
+
+    Guests get the numbers of their own runs.
+    """
     server = server_of(request)
+    if is_guest(request):
+        return json_response(_counts(await runs_in_progress(server, owner_of(request))))
     try:
         stats = await stats_of(server.runs.execution.engine)
     except SidestreamError as error:
         raise RequestError(503, redact(str(error)), type="server_error", code="engine_unavailable") from None
     return json_response({**msgspec.structs.asdict(stats), "here": len(server.runs.live)})
+
+
+def _counts(runs: Sequence[JsonObject]) -> JsonObject:
+    running = sum(run["driver"] is not None for run in runs)
+    waiting = sum(run["driver"] is None and run["at"] is not None for run in runs)
+    return {"queued": len(runs) - running - waiting, "running": running, "waiting": waiting}
 
 
 async def stop(request: Request) -> Response:
