@@ -111,7 +111,7 @@ class Guard:
         """Record the tenant and whether it may administer. Raises RequestError if the request is not authenticated."""
         state, is_owner = scope["state"], False
         state["owner"], state["is_admin"] = "", False
-        if not is_guarded(_path(scope)):
+        if not is_guarded(path_of(scope)):
             return
         if self._settings.needs_auth:
             state["owner"], is_owner = await self._owner(scope, headers)
@@ -164,7 +164,7 @@ class Guard:
         if scope["type"] != "http" or scope["method"] != "GET" or not self._tokens:
             return None
         query = _query(scope)
-        if is_guarded(_path(scope)) or "token" not in query:
+        if is_guarded(path_of(scope)) or "token" not in query:
             return None
         given = query.pop("token")[0]
         token = self._slowed(given, _known(given, self._tokens), scope)
@@ -224,7 +224,7 @@ def _query(scope: Scope) -> dict[str, list[str]]:
     return parse_qs(scope["query_string"].decode("latin-1"))
 
 
-def _path(scope: Scope) -> str:
+def path_of(scope: Scope) -> str:
     """Return the path of a request, relative to the mount point."""
     path, root = scope["path"], scope.get("root_path", "").rstrip("/")
     return path[len(root) :] if path.startswith(f"{root}/") else path
