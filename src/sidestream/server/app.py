@@ -145,7 +145,7 @@ def app_of(server: Server) -> Starlette:
         routes=routes(server),
         middleware=[
             Middleware(_Probes, server=server),
-            Middleware(Guard, settings=server.settings),
+            Middleware(Guard, settings=server.settings, links=server.links),
             Middleware(_Opened, server=server),
         ],
         exception_handlers={
