@@ -221,6 +221,7 @@ class _Opened:
 
 def routes(server: Server) -> list[BaseRoute]:
     """Return all routes of the server, with those of the web UI last."""
+    from sidestream.server import openapi
     from sidestream.server.chat import agui_input, api as chat_api
     from sidestream.server.console import conversations_api
     from sidestream.server.responses import (
@@ -239,6 +240,7 @@ def routes(server: Server) -> list[BaseRoute]:
         *completions_input.routes(),
         *messages_input.routes(),
         *(route for api in apis for route in api.routes(server)),
+        *openapi.routes(),
         *page_files.routes(),
     ]
 

@@ -21,7 +21,7 @@ _SHARE_S = 43_200
 _SIGNED = re.compile(rf"{PATH}([0-9a-f]{{64}})")
 
 
-class FileLinks:
+class SignedFiles:
     """Makes and checks the URLs of files.
 
     Servers with the same tokens accept each other's URLs. Without any token, URLs are valid until the server stops.

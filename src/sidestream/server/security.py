@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sidestream.limits import MIN_TOKEN_CHARS
 from sidestream.server.errors import RequestError
-from sidestream.server.file_links import FileLinks
+from sidestream.server.file_links import SignedFiles
 from sidestream.server.http.requests import json_response
 from sidestream.server.runs.quotas import TokenGuesses
 from sidestream.server.settings import ServerSettings
@@ -48,10 +48,10 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 class Guard:
     """Middleware that refuses wrong hosts, origins and tokens, and records the tenant of accepted requests."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, links: FileLinks | None = None) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, links: SignedFiles | None = None) -> None:
         self._app = app
         self._settings = settings
-        self._links = links or FileLinks(settings)
+        self._links = links or SignedFiles(settings)
         self._hosts = {_in_header(host) for host in settings.hosts}
         self._origins = {origin.lower().rstrip("/") for origin in settings.origins}
         self._guesses = TokenGuesses()
