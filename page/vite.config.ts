@@ -1,5 +1,6 @@
 import { defineConfig } from "vitest/config";
 import { budget } from "./tooling/budget.ts";
+import { compressed } from "./tooling/compressed.ts";
 import { licences } from "./tooling/licences.ts";
 
 // `base` is relative, so that the server can be mounted below a path: it writes the path into index.html.
@@ -18,7 +19,7 @@ export default defineConfig({
       onwarn: (warning, warn) => warning.code !== "MODULE_LEVEL_DIRECTIVE" && warn(warning),
     },
   },
-  plugins: [budget(), licences()],
+  plugins: [budget(), licences(), compressed()],
   server: { host: "127.0.0.1", proxy: { "/api": "http://127.0.0.1:8787", "/v1": "http://127.0.0.1:8787" } },
   test: {
     environment: "happy-dom",

@@ -257,5 +257,11 @@ MAX_TOTAL_BODY_BYTES = 512 * MIB
 SMALL_BODY_BYTES = 64 * 1024
 """Size of bodies that are not counted. uvicorn buffers as much anyway, and decisions must not wait for uploads."""
 
+MAX_HEADER_S = 30.0
+"""Maximum time to receive a request's headers, which need no token. After it: status 408, and the connection ends."""
+
+MAX_HEADER_BYTES = 64 * 1024
+"""Maximum size of a request's headers while they arrive. Above it: status 400 or 431, and the connection ends."""
+
 MAX_BODY_S = 300.0
 """Maximum time to receive a body; 64 MiB take that long at 2 Mbit/s. After it: status 408."""

@@ -12,8 +12,11 @@ from hypothesis import given, strategies as st
 from yarl import URL
 
 from sidestream.errors import AuthenticationError, ConnectError, ProtocolError, ProviderError, RateLimitedError
+from sidestream.limits import Limits
+from sidestream.stream.errors import part_of_error, public
 from sidestream.text.urls import origin_of
 from sidestream.transport.calls import HttpCall
+from sidestream.wire import failures
 from sidestream.wire.failures import connect_error, retry_after_s, status_error
 from sidestream.wire.retry import is_retryable
 
@@ -225,3 +228,23 @@ def test_retry_delay_in_body_is_used_without_header() -> None:
     assert status_error(call, 429, {}, body).retry_after == 34.5
     assert status_error(call, 429, {"retry-after": "2"}, body).retry_after == 2
     assert status_error(call, 429, {}, b'{"error": {"details": [{"retryDelay": 5}]}}').retry_after is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(status_error(CALL, status, {}, b"") for status in (400, 401, 429, 500)),
+        *(status_error(CALL, status, {}, b'{"error": {"message": "no"}}') for status in (400, 401, 429, 500)),
+        failures.error_in_body(CALL, 200, b'{"error": {"message": "no"}}'),
+        connect_error(OSError(), CALL.url),
+        connect_error(aiohttp.InvalidURL(CALL.url), CALL.url),
+        failures.first_byte_timeout(CALL, Limits()),
+        failures.idle_timeout(CALL, Limits()),
+        failures.truncated(CALL),
+    ],
+)
+def test_public_error_has_neither_url_nor_status(error: ProviderError):
+    message = public(part_of_error(error)).message
+    assert "host.example" in error.message
+    assert "host.example" not in message
+    assert not any(str(status) in message for status in (200, 400, 401, 429, 500))

@@ -17,6 +17,7 @@ MATRICES = {
     "google.md": "event_matrix_google.py",
 }
 MARKER = "<!-- matrix -->\n"
+ENDPOINTS = re.compile(r"(?<=<!-- endpoints -->\n).*?(?=<!-- /endpoints -->)", re.DOTALL)
 PRESETS = re.compile(r"(?<=<!-- presets -->\n).*?(?=<!-- /presets -->)", re.DOTALL)
 
 
@@ -34,7 +35,20 @@ def filled(page: str) -> str:
     return page.partition(MARKER)[0] + MARKER + table
 
 
+def with_endpoints(page: str) -> str:
+    """Return the page with the table of the server's endpoints regenerated."""
+    from sidestream.server import create_app
+    from sidestream.server.openapi import endpoints
+
+    app = create_app("local", store=HERE / "unused.db")  # Opened with the first request.
+    found = endpoints(app.routes)
+    rows = "".join(f"| `{endpoint}` | {summary} |\n" for endpoint, summary in found.items())
+    return ENDPOINTS.sub(lambda _: f"| request | what it does |\n|---|---|\n{rows}", page)
+
+
 def main() -> None:
+    server = DOCS / "server.md"
+    server.write_text(with_endpoints(server.read_text("utf-8")), "utf-8")
     for name, script in MATRICES.items():
         path = DOCS / name
         path.write_text(updated(path.read_text("utf-8"), runpy.run_path(str(HERE / script))), "utf-8")

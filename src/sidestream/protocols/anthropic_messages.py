@@ -9,6 +9,7 @@ from typing import Any
 
 from sidestream import jsontext, parts
 from sidestream.jsontext import JsonObject
+from sidestream.stream.errors import public
 
 _REASONS: dict[parts.FinishReason, str] = {
     "stop": "end_turn",
@@ -237,10 +238,13 @@ _HANDLERS: dict[type, Callable[[MessagesEncoder, Any], list[JsonObject]]] = {
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
+    402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
     529: "overloaded_error",
 }
 
@@ -283,6 +287,7 @@ def _grow(block: JsonObject, delta: JsonObject, index: int, inputs: dict[int, st
 
 def error_object(error: parts.Error) -> JsonObject:
     """Convert an error to the API's error object."""
+    error = public(error)
     return {"type": error_type(error.status or 500), "message": error.message}
 
 

@@ -1,5 +1,6 @@
 """The ASGI app."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from os import PathLike
@@ -10,7 +11,10 @@ from msgspec.structs import replace
 from sidestream.agent.agent import Agent
 from sidestream.durable.engines.protocol import Engine
 from sidestream.durable.log.approval_deadlines import OnExpiry
+from sidestream.durable.worker.service import ALIVE, READY, STATS_S, readiness
 from sidestream.errors import ConfigurationError, MissingExtraError, SidestreamError
+from sidestream.jsontext import JsonObject
+from sidestream.logs import get_logger
 from sidestream.server.settings import (
     DEFAULT_MODEL,
     LOOPBACK,
@@ -24,7 +28,7 @@ from sidestream.server.settings import (
 )
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import Store
-from sidestream.text.redaction import Secret
+from sidestream.text.redaction import Secret, redact
 
 try:
     from starlette.applications import Starlette
@@ -41,9 +45,14 @@ from sidestream.server.compatible import completions_input, messages_input
 from sidestream.server.console import indexes_api, mcp_api, page_files, runs_api, settings_api
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.http import files_api
-from sidestream.server.http.requests import http_error, refused
-from sidestream.server.security import HEADERS, Guard
+from sidestream.server.http.requests import http_error, json_response, refused
+from sidestream.server.security import HEADERS, Guard, path_of
 from sidestream.server.server import Server
+
+PROBE_S = 1.0
+"""Seconds for which `/readyz` repeats its last answer."""
+
+_log = get_logger(__name__)
 
 
 def create_app(
@@ -146,7 +155,11 @@ def app_of(server: Server) -> Starlette:
 
     app = Starlette(
         routes=routes(server),
-        middleware=[Middleware(Guard, settings=server.settings), Middleware(_Opened, server=server)],
+        middleware=[
+            Middleware(_Probes, server=server),
+            Middleware(Guard, settings=server.settings, links=server.links),
+            Middleware(_Opened, server=server),
+        ],
         exception_handlers={
             RequestError: refused,
             SidestreamError: _failed,
@@ -158,6 +171,45 @@ def app_of(server: Server) -> Starlette:
     )
     app.state.server = server
     return app
+
+
+class _Probes:
+    """Middleware that answers `/healthz` and `/readyz` for load balancers, which know no token and no host name."""
+
+    def __init__(self, app: ASGIApp, server: Server) -> None:
+        self._app = app
+        self._server = server
+        self._known_until_s = 0.0
+        self._known: tuple[int, JsonObject] = 503, {}
+        self._asking = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = path_of(scope) if scope["type"] == "http" and scope["method"] in ("GET", "HEAD") else ""
+        if path not in (ALIVE, READY):
+            await self._app(scope, receive, send)
+            return
+        status, body = (200, {"status": "ok"}) if path == ALIVE else await self._readiness()
+        await json_response(body, status, dict(HEADERS))(scope, receive, send)
+
+    async def _readiness(self) -> tuple[int, JsonObject]:
+        """Return the status, at most `PROBE_S` old, because each check queries the store and anyone may ask."""
+        async with self._asking:
+            now_s = asyncio.get_running_loop().time()
+            if now_s >= self._known_until_s:
+                self._known = readiness(await self._health())
+                self._known_until_s = asyncio.get_running_loop().time() + PROBE_S
+            return self._known
+
+    async def _health(self) -> JsonObject:
+        try:
+            async with asyncio.timeout(STATS_S):
+                await self._server.open()
+        except TimeoutError:
+            return {"status": "starting"}
+        except SidestreamError as error:
+            _log.warning("not ready: %s", redact(str(error)))
+            return {"status": "error"}
+        return await self._server.runs.execution.health()
 
 
 class _Opened:
@@ -181,6 +233,7 @@ class _Opened:
 
 def routes(server: Server) -> list[BaseRoute]:
     """Return all routes of the server, with those of the web UI last."""
+    from sidestream.server import openapi
     from sidestream.server.chat import agui_input, api as chat_api
     from sidestream.server.console import conversations_api
     from sidestream.server.responses import (
@@ -199,6 +252,7 @@ def routes(server: Server) -> list[BaseRoute]:
         *completions_input.routes(),
         *messages_input.routes(),
         *(route for api in apis for route in api.routes(server)),
+        *openapi.routes(),
         *page_files.routes(server.settings.page),
     ]
 

@@ -3,6 +3,7 @@
 from sidestream import errors
 from sidestream.jsontext import JsonObject
 from sidestream.parts import Error
+from sidestream.stream.errors import public
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import ApprovalError
 
@@ -66,8 +67,20 @@ def as_request_error(error: errors.SidestreamError) -> RequestError:
             return RequestError(500, message, type="server_error")
 
 
-_STATUSES = {"context-overflow": 400, "rate-limit": 429, "timeout": 504}
-"""Status by error kind, regardless of the provider's own status."""
+_PASSED_ON = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found",
+    413: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+"""Error types by the provider's status, for those that a client can act on. Others become 502."""
 _REFUSED = frozenset({"ConfigurationError", "UnsupportedError", "NotHostedError"})
 """Codes of runs that never started because the agent or its provider does not support the request."""
 
@@ -76,8 +89,8 @@ def run_error(error: Error) -> RequestError:
     """Convert the error of a failed run to the error that the client gets."""
     if error.code in _REFUSED:
         return RequestError(400, error.message, param=error.param, code="unsupported")
-    passed_on = error.status if error.status in (400, 401, 403, 404, 413, 429) else 502
-    status = _STATUSES.get(error.kind, passed_on)
-    kind = "server_error" if status >= 500 else "model_error"
-    code = "context_length_exceeded" if error.kind == "context-overflow" else error.code
-    return RequestError(status, error.message, type=kind, param=error.param, code=code)
+    error = public(error)
+    status = error.status if error.status in _PASSED_ON else 502
+    return RequestError(
+        status, error.message, type=_PASSED_ON.get(status, "server_error"), param=error.param, code=error.code
+    )

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sidestream.limits import MIN_TOKEN_CHARS
 from sidestream.server.errors import RequestError
+from sidestream.server.file_links import SignedFiles
 from sidestream.server.http.requests import json_response
 from sidestream.server.runs.quotas import TokenGuesses
 from sidestream.server.settings import ServerSettings
@@ -47,9 +48,10 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 class Guard:
     """Middleware that refuses wrong hosts, origins and tokens, and records the tenant of accepted requests."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, links: SignedFiles | None = None) -> None:
         self._app = app
         self._settings = settings
+        self._links = links or SignedFiles(settings)
         self._hosts = {_in_header(host) for host in settings.hosts}
         self._origins = {origin.lower().rstrip("/") for origin in settings.origins}
         self._guesses = TokenGuesses()
@@ -72,7 +74,7 @@ class Guard:
             if (redirect := self._sign_in(scope)) is not None:
                 await redirect(scope, receive, _with_headers(send))
                 return
-            scope.setdefault("state", {})
+            scope.setdefault("state", {})["origin"] = origin
             await self._note_sender(scope, headers)
         except RequestError as error:
             if scope["type"] == "websocket":
@@ -110,9 +112,14 @@ class Guard:
     async def _note_sender(self, scope: Scope, headers: Headers) -> None:
         """Record the tenant and whether it may administer. Raises RequestError if the request is not authenticated."""
         state, is_owner = scope["state"], False
-        state["owner"], state["is_admin"], state["user"] = "", False, None
-        if not is_guarded(_path(scope)):
+        state["owner"], state["is_admin"], state["user"], state["is_signed"] = "", False, None, False
+        if not is_guarded(path := path_of(scope)):
             return
+        if scope["type"] == "http" and scope["method"] in _SAFE_METHODS:
+            signed = self._links.owner(path, scope["query_string"])
+            if signed is not None:
+                state["owner"], state["is_signed"] = signed, True
+                return
         if self._settings.needs_auth:
             state["owner"], is_owner = await self._owner(scope, headers)
         allows = self._settings.allows_admin
@@ -165,7 +172,7 @@ class Guard:
         if scope["type"] != "http" or scope["method"] != "GET" or not self._tokens:
             return None
         query = _query(scope)
-        if is_guarded(_path(scope)) or "token" not in query:
+        if is_guarded(path_of(scope)) or "token" not in query:
             return None
         given = query.pop("token")[0]
         token = self._slowed(given, _known(given, self._tokens), scope)
@@ -225,7 +232,7 @@ def _query(scope: Scope) -> dict[str, list[str]]:
     return parse_qs(scope["query_string"].decode("latin-1"))
 
 
-def _path(scope: Scope) -> str:
+def path_of(scope: Scope) -> str:
     """Return the path of a request, relative to the mount point."""
     path, root = scope["path"], scope.get("root_path", "").rstrip("/")
     return path[len(root) :] if path.startswith(f"{root}/") else path

@@ -14,6 +14,7 @@ from sidestream.logs import get_logger
 from sidestream.providers.registry import is_of_this_machine
 from sidestream.server.errors import RequestError
 from sidestream.server.file_indexes import FileIndexes
+from sidestream.server.file_links import SignedFiles
 from sidestream.server.mcp_sign_in import SignIns
 from sidestream.server.runs.execution import Execution
 from sidestream.server.runs.quotas import Bodies, CapKeeper
@@ -74,6 +75,7 @@ class Server:
         self.sign_ins = SignIns()
         self.titles = Titles(self.store, settings.page.title_model)
         self.bodies = Bodies()
+        self.links = SignedFiles(settings)
         self.indexes = FileIndexes(settings.index_folders)
         self.servers: MCPConfig | None = None
         """MCP servers for agents built from model strings."""

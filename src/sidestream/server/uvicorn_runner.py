@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sidestream.durable.worker.process_tuning import allow_many_streams, keep_what_is_loaded
 from sidestream.errors import ConfigurationError
-from sidestream.limits import MAX_BODY_S, SMALL_BODY_BYTES
+from sidestream.limits import MAX_BODY_S, MAX_HEADER_BYTES, MAX_HEADER_S, SMALL_BODY_BYTES
 from sidestream.server.errors import RequestError
 from sidestream.server.http.requests import json_response
 from sidestream.server.runs.quotas import Bodies, Body
@@ -84,10 +84,64 @@ def serving_config(app: ASGIApp) -> "uvicorn.Config":
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
+        http=_http_protocol(),
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         ws=_socket_protocol(),
         ws_max_size=MAX_BODY_BYTES,
         ws_per_message_deflate=False,  # Deflate would let a few bytes grow to the maximum message size.
     )
+
+
+def _http_protocol() -> type[asyncio.Protocol]:
+    """Return the class for HTTP connections, which bounds the time and the size of a request's headers."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    class Http(AutoHTTPProtocol):
+        loop: asyncio.AbstractEventLoop
+        transport: asyncio.Transport
+        cycle: Any
+        _timer: asyncio.TimerHandle | None = None
+        _arrived = 0
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._expect_headers()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.transport.is_closing() or self.transport.get_protocol() is not self or self._is_answering():
+                self._forget()
+                return
+            # The rest of a body whose request was answered early is not part of any headers.
+            self._arrived += len(data) if self.cycle is None or not self.cycle.more_body else 0
+            if self._arrived > MAX_HEADER_BYTES:
+                self._refuse(431, "Request Header Fields Too Large")
+            elif self._timer is None:
+                self._expect_headers()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget()
+            super().connection_lost(exc)
+
+        def _is_answering(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
+        def _expect_headers(self) -> None:
+            self._timer = self.loop.call_later(MAX_HEADER_S, self._refuse, 408, "Request Timeout")
+
+        def _forget(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer, self._arrived = None, 0
+
+        def _refuse(self, status: int, reason: str) -> None:
+            self._forget()
+            self.transport.write(
+                f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode()
+            )
+            self.transport.close()
+
+    return Http
 
 
 def _socket_protocol() -> type[asyncio.Protocol]:

@@ -72,6 +72,36 @@ def classified(error: Error) -> Error:
     return replace(error, kind="context-overflow", message=message, retryable=False)
 
 
+_ORIGIN = r"https?://[^\s/]+?"
+_PUBLIC: tuple[tuple[str, str], ...] = (
+    # Messages of `wire.failures`, without the provider's base URL and the status, which a response has anyway.
+    (rf"{_ORIGIN} answered \d{{3}}(?: with an error)?: (?=.)", ""),
+    (rf"{_ORIGIN} answered \d{{3}}", "the provider failed"),
+    (rf"{_ORIGIN} refused the key \(\d{{3}}[^)]*\)", "the provider refused the server's key"),
+    (rf"the rate limit of {_ORIGIN} is reached \(\d{{3}}\)", "the provider's rate limit is reached"),
+    (
+        rf"(cannot reach|the response from|the connection to|no event arrived from) {_ORIGIN}(?=[\s:])",
+        r"\1 the provider",
+    ),
+    (rf"{_ORIGIN} (?=did not answer)", "the provider "),
+)
+"""Start of a message → its replacement. The first match counts."""
+_STATUS_OF_KIND = {"context-overflow": 400, "rate-limit": 429, "timeout": 504}
+
+
+def public(error: Error) -> Error:
+    """Return the error as a server's clients may see it: with a status, and without the provider's base URL."""
+    status = _STATUS_OF_KIND.get(error.kind, error.status)
+    code = "context_length_exceeded" if error.kind == "context-overflow" else error.code
+    for start, replacement in _PUBLIC:
+        if found := re.match(start, error.message):
+            if "refused the key" in found[0]:  # Google and xAI use status 400.
+                status = status if status in (401, 403) else 401
+            message = found.expand(replacement) + error.message[found.end() :]
+            return replace(error, message=message, status=status, code=code)
+    return replace(error, status=status, code=code)
+
+
 def part_of_error(error: RunError) -> Error:
     """Convert an exception to an error part."""
     return Error(

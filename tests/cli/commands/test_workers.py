@@ -139,6 +139,9 @@ async def test_worker_executes_queued_runs_and_reports_health(start: Start, clie
     found = json.loads(body)
     assert (status, found["status"], found["queues"], found["slots"]) == (200, "ok", ["support@2"], 50)
     assert found["engine"]["queued"] == 0
+    for path in ("/readyz", "/healthz"):
+        status, body = await in_thread(worker.ask, path)
+        assert (status, json.loads(body)) == (200, {"status": "ok"})
     status, body = await in_thread(worker.ask, "/metrics")
     assert status == 200
     assert "# TYPE sidestream_takeovers gauge\nsidestream_takeovers 0\n" in body

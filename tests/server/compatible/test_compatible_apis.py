@@ -1,5 +1,6 @@
 """The vendors' own SDKs, pointed at a server: Chat Completions and Anthropic's Messages over any provider."""
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,8 @@ import openai
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, CodeInterpreter, open_store
+from server.serving import agent_of, serving
+from sidestream import Agent, CodeInterpreter, Limits, open_store
 from sidestream.server import create_app
 from sidestream.server.runs.service import job_of
 from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply, sse
@@ -433,3 +435,59 @@ async def test_malformed_requests_get_typed_error_with_param(
         ):
             answer = await client.post(url + path, content=data, headers={"content-type": kind})
             assert (answer.status_code, bool(answer.json()["error"]["message"])) == (status, True)
+
+
+UPSTREAM = [
+    # The provider's status and code, then status, OpenAI's type, Anthropic's type and code that clients get.
+    (429, "rate_limit_exceeded", 429, "rate_limit_error", "rate_limit_error", "rate_limit_exceeded"),
+    (401, "invalid_api_key", 401, "authentication_error", "authentication_error", "invalid_api_key"),
+    (403, "no_access", 403, "permission_error", "permission_error", "no_access"),
+    (404, "model_not_found", 404, "not_found", "not_found_error", "model_not_found"),
+    (400, "context_window_exceeded", 400, "invalid_request_error", "invalid_request_error", "context_length_exceeded"),
+    (529, "overloaded_error", 529, "overloaded_error", "overloaded_error", "overloaded_error"),
+    (503, "UNAVAILABLE", 503, "overloaded_error", "overloaded_error", "UNAVAILABLE"),
+    (500, "internal", 502, "server_error", "api_error", "internal"),
+]
+
+
+@requirement("R214")
+@pytest.mark.parametrize(("sent", "sent_code", "status", "openai_type", "anthropic_type", "code"), UPSTREAM)
+async def test_upstream_error_keeps_type_and_code_in_every_api(
+    tmp_path: Path, sent: int, sent_code: str, status: int, openai_type: str, anthropic_type: str, code: str
+) -> None:
+    failing = error_reply(sent, sent_code, "Please wait, or read https://example.com/limits.")
+    asked = [{"role": "user", "content": "Hi"}]
+    async with FakeProvider([failing] * 6) as fake:
+        agent = agent_of(fake, limits=Limits(max_retries=0))
+        async with serving({"main": agent}, tmp_path) as (_, client):
+
+            async def ask(path: str, **body: Any) -> tuple[int, list[Any]]:
+                response = await client.post(path, json={"model": "main", **body})
+                text = response.text
+                found = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")]
+                return response.status_code, [json.loads(line) for line in found or [text]]
+
+            whole = [
+                await ask("/v1/responses", input="Hi"),
+                await ask("/v1/chat/completions", messages=asked),
+                await ask("/v1/messages", messages=asked, max_tokens=9),
+            ]
+            streams = [
+                await ask("/v1/responses", input="Hi", stream=True),
+                await ask("/v1/chat/completions", messages=asked, stream=True),
+                await ask("/v1/messages", messages=asked, max_tokens=9, stream=True),
+            ]
+    assert [answered for answered, _ in whole] == [status] * 3
+    assert [events[-1]["error"]["type"] for _, events in whole] == [openai_type, openai_type, anthropic_type]
+    assert [events[-1]["error"].get("code", code) for _, events in whole] == [code] * 3
+    (_, events), (_, chunks), (_, blocks) = streams
+    assert events[-1]["type"] == "response.failed"
+    assert events[-1]["response"]["error"]["code"] == code
+    assert (chunks[-1]["error"]["type"], chunks[-1]["error"]["code"]) == (openai_type, code)
+    assert blocks[-1]["error"]["type"] == anthropic_type
+    everything = json.dumps([*whole, *streams])
+    assert fake.base_url.removesuffix("/v1") not in everything
+    messages = [events[-1]["error"]["message"] for _, events in (*whole, *streams[1:])]
+    assert len(set(messages)) == 1
+    assert str(sent) not in messages[0]
+    assert "read https://example.com/limits" in messages[0]

@@ -1,5 +1,7 @@
 """The page's files: what is served where, as what, and for how long."""
 
+import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,53 @@ def test_built_page_has_what_operators_replace() -> None:
         assert text in html
         assert text in source
     assert 'type="image/svg+xml" href=' in source
+
+
+@requirement("R214")
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        ("gzip, deflate, br, zstd", "br"),
+        ("gzip, br;q=0", "gzip"),
+        ("GZIP;q=0.5", "gzip"),
+        ("br;q=0.0, gzip;q=0", None),
+        ("identity", None),
+        ("", None),
+    ],
+)
+def test_asset_is_sent_in_accepted_encoding(built: Path, tmp_path: Path, accepted: str, encoding: str | None) -> None:
+    script = b"export const answer = 42;" * 100
+    asset = built / "assets" / "index-1.js"
+    asset.write_bytes(script)
+    asset.with_name("index-1.js.gz").write_bytes(packed := gzip.compress(script))
+    asset.with_name("index-1.js.br").write_bytes(b"as Brotli")
+    with client(tmp_path).stream("GET", "/assets/index-1.js", headers={"Accept-Encoding": accepted}) as answer:
+        data = b"".join(answer.iter_raw())
+    assert answer.headers.get("content-encoding") == encoding
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert answer.headers["vary"] == "Accept-Encoding"
+    assert data == {"gzip": packed, "br": b"as Brotli", None: script}[encoding]
+
+
+@requirement("R214")
+def test_uncompressed_asset_is_sent_without_compressed_one(built: Path, tmp_path: Path) -> None:
+    asked = client(tmp_path)
+    assert "content-encoding" not in asked.get("/assets/index-1.js").headers
+    (built / "assets" / "index-1.js.gz").write_bytes(b"")
+    assert asked.get("/assets/index-1.js.gz").status_code == 404
+
+
+@requirement("R214")
+def test_built_assets_have_compressed_versions(tmp_path: Path) -> None:
+    asked = client(tmp_path)
+    if asked.get("/").status_code == 503:
+        pytest.skip("the web UI is not built")
+    sizes = [0, 0]
+    for path in re.findall(r'(?:src|href)="(/assets/[^"]+)"', asked.get("/").text):
+        answer = asked.get(path, headers={"Accept-Encoding": "gzip"})
+        whole = asked.get(path, headers={"Accept-Encoding": "identity"})
+        assert answer.headers["content-encoding"] == "gzip"
+        assert answer.content == whole.content
+        for index, response in enumerate((answer, whole)):
+            sizes[index] += int(response.headers["content-length"])
+    assert sizes[0] < sizes[1] * 0.4

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     "--health-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Serve /health and /metrics on this port; 0 picks a free one.",
+    help="Serve /health, /readyz, /healthz and /metrics on this port; 0 picks a free one.",
 )
 def worker(
     engine: str,

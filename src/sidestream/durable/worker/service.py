@@ -61,6 +61,31 @@ async def report(engine: Engine, own: Callable[[], Mapping[str, int]], telemetry
             gauges.record({})
 
 
+ALIVE, READY = "/healthz", "/readyz"
+"""Paths at which workers and servers report that the process responds, and that it can take work."""
+
+
+async def health_of(engine: Engine, reconciler: Reconciler, *, is_stopping: bool) -> JsonObject:
+    """Return the status of a process that executes or enqueues runs, with the engine's statistics or the error.
+
+    `status` is `ok`, `draining`, or `error` if the engine does not respond or the store has a newer schema that this
+    version cannot write.
+    """
+    try:
+        if reconciler.refusal is not None:
+            raise reconciler.refusal
+        stats = await stats_of(engine)
+    except SidestreamError as error:
+        return {"status": "error", "error": redact(str(error))}
+    return {"status": "draining" if is_stopping else "ok", "engine": asdict(stats)}
+
+
+def readiness(health: JsonObject) -> tuple[int, JsonObject]:
+    """Return the HTTP status and body of `/readyz`, which anyone may read."""
+    status = health["status"]
+    return 200 if status == "ok" else 503, {"status": status}
+
+
 HAND_OVER_S = 10.0
 """Seconds for runs to stop and be handed off, after the drain period."""
 
@@ -262,31 +287,27 @@ class WorkerService:
         `status` is `ok`, `draining`, or `error` if the engine does not respond or the store has a newer schema that
         this version cannot write.
         """
-        known: JsonObject = {
-            "status": "draining" if self.is_stopping else "ok",
+        return {
             "worker": worker_name(),
             "driving": self.driving,
             "slots": self._slots,
             "queues": list(self._agents.queues),
+            **await health_of(self._engine, self._reconciler, is_stopping=self.is_stopping),
         }
-        try:
-            if self._reconciler.refusal is not None:
-                raise self._reconciler.refusal
-            stats = await stats_of(self._engine)
-        except SidestreamError as error:
-            return known | {"status": "error", "error": redact(str(error))}
-        return known | {"engine": {name: getattr(stats, name) for name in EngineStats.__struct_fields__}}
 
     @asynccontextmanager
     async def served(self, host: str, port: int) -> AsyncGenerator[int]:
-        """Serve `/health` and `/metrics` while the block runs, and yield the port.
+        """Serve `/health`, `/healthz`, `/readyz` and `/metrics` while the block runs, and yield the port.
 
-        `/health` responds with 503 unless the status is `ok`. Raises ConfigurationError if the port cannot be opened.
+        `/health` and `/readyz` respond with 503 unless the status is `ok`, and `/healthz` as long as the process
+        responds. Raises ConfigurationError if the port cannot be opened.
         """
         from aiohttp import web
 
         app = web.Application()
         app.router.add_get("/health", self._health)
+        app.router.add_get(READY, self._ready)
+        app.router.add_get(ALIVE, self._alive)
         app.router.add_get("/metrics", self._metrics)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
@@ -305,7 +326,18 @@ class WorkerService:
         from aiohttp import web
 
         found = await self.health()
-        return web.json_response(found, status=200 if found["status"] == "ok" else 503)
+        return web.json_response(found, status=readiness(found)[0])
+
+    async def _ready(self, request: "web.Request") -> "web.Response":
+        from aiohttp import web
+
+        status, body = readiness(await self.health())
+        return web.json_response(body, status=status)
+
+    async def _alive(self, request: "web.Request") -> "web.Response":
+        from aiohttp import web
+
+        return web.json_response({"status": "ok"})
 
     async def _metrics(self, request: "web.Request") -> "web.Response":
         from aiohttp import web

@@ -41,7 +41,7 @@ def file_url(data: bytes | None, url: str | None, mime_type: str, name: str | No
     if data is None:
         return url or ""
     if (own := blob_url(data, url_of)) is not None:
-        return f"{own}?name={quote(name, safe='')}" if name else own
+        return f"{own}{'&' if '?' in own else '?'}name={quote(name, safe='')}" if name else own
     return media_types.data_url(data, mime_type)
 
 

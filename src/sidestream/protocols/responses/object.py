@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, as_object, is_object
 from sidestream.parts import Error, Usage
+from sidestream.stream.errors import public
 
 Dialect = Literal["openai", "open-responses"]
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -121,6 +122,7 @@ def usage_object(usage: Usage) -> JsonObject:
 
 def failure_of(error: Error) -> Failure:
     """Convert a run's error to the API's codes and types."""
+    error = public(error)
     if error.kind == "rate-limit":
         return Failure(message=error.message, code=error.code or "rate_limit_exceeded", type="too_many_requests")
     kind = "server_error" if error.status is None or error.status >= 500 else "model_error"

@@ -15,6 +15,7 @@ from sidestream.server.chat.turns import StreamedTurn, begin_turn, open_turn
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http import requests
 from sidestream.server.http.event_stream import event_stream
+from sidestream.server.http.files_api import links_for
 from sidestream.server.server import Server
 
 
@@ -45,7 +46,7 @@ async def post_chat(request: Request) -> Response:
     turn = await begin_turn(requests.server_of(request), requests.owner_of(request), body, at=at)
     if at is not None:
         return requests.json_response({"id": body.id, "leaf": turn.leaf, "seq": turn.run_start, "at": at}, 202)
-    return _streamed(requests.server_of(request), turn, body.features)
+    return _streamed(request, turn, body.features)
 
 
 async def get_stream(request: Request) -> Response:
@@ -60,7 +61,7 @@ async def get_stream(request: Request) -> Response:
     if turn is None:
         return Response(status_code=204)
     server.runs.readers.admit(chat.owner)
-    return _streamed(server, turn, request.query_params.get("features", "").split(","))
+    return _streamed(request, turn, request.query_params.get("features", "").split(","))
 
 
 async def get_chat(request: Request) -> Response:
@@ -68,7 +69,7 @@ async def get_chat(request: Request) -> Response:
     server = requests.server_of(request)
     chat = await read_chat(server, requests.owner_of(request), request.path_params["id"])
     leaf = chat.leaf(requests.query_number(request.query_params, "leaf"))
-    snapshot = await snapshot_of(chat, leaf)
+    snapshot = await snapshot_of(chat, leaf, links_for(request))
     job = chat.last_job(leaf)
     return requests.json_response(
         {
@@ -142,9 +143,9 @@ async def _leaf(request: Request) -> Leaf:
     return chat.leaf(requests.query_number(request.query_params, "leaf"))
 
 
-def _streamed(server: Server, turn: StreamedTurn, features: Container[str]) -> Response:
+def _streamed(request: Request, turn: StreamedTurn, features: Container[str]) -> Response:
     headers = {**UI_MESSAGE_HEADERS, "X-Sidestream-Leaf": str(turn.leaf)}
-    return event_stream(sse_frames(turn.chunks(server, features)), headers)
+    return event_stream(sse_frames(turn.chunks(requests.server_of(request), features, links_for(request))), headers)
 
 
 def _leaf_json(leaf: Leaf) -> JsonObject:

@@ -4,7 +4,7 @@ Chat `abc` has the logs `abc`, `abc~2`, `abc~3`. An edited or repeated question 
 history before the question. Nothing is deleted; `Fork` records where a branch left its parent.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -19,6 +19,7 @@ from sidestream.protocols.ai_sdk.content import user_parts
 from sidestream.protocols.ai_sdk.message import Chunk, UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.server.errors import RequestError, not_found
+from sidestream.server.file_links import PATH
 from sidestream.server.server import Server
 from sidestream.store import records
 from sidestream.store.ids import ConversationId, chat_of, is_id
@@ -194,11 +195,21 @@ def chunks_of(record: records.Record, encoder: TurnEncoder) -> list[Chunk]:
             return []
 
 
+Link = Callable[[str], str]
+"""Returns the URL of a blob for the client that reads it."""
+
+
+def relative_link(digest: str) -> str:
+    """Return the URL of a blob for pages of this server."""
+    return PATH + digest
+
+
 class Blobs:
     """The blobs named by the records of a stream, and their URLs on this server."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: Link = relative_link) -> None:
         self._known: set[str] = set()
+        self._link = link
 
     def add(self, digests: Iterable[str]) -> None:
         """Add the digests that a record names."""
@@ -206,7 +217,7 @@ class Blobs:
 
     def url_of(self, digest: str) -> str | None:
         """Return the URL of a blob, or None if the digest is unknown."""
-        return f"/api/blobs/{digest}" if digest in self._known else None
+        return self._link(digest) if digest in self._known else None
 
 
 async def loaded(server: Server, conversation: str, record: records.Record) -> records.Record:
@@ -220,13 +231,13 @@ async def loaded(server: Server, conversation: str, record: records.Record) -> r
 class Snapshot:
     """The messages of a branch as the web UI shows them."""
 
-    def __init__(self, approval_s: float | None = None) -> None:
+    def __init__(self, approval_s: float | None = None, link: Link = relative_link) -> None:
         self._approval_s = approval_s
         self.messages: list[JsonObject] = []
         self.run: JsonObject | None = None
         self.places: dict[str, tuple[Leaf, int, int]] = {}
         """Positions by message id: the log, the user message's sequence number in it, and the index in `messages`."""
-        self._blobs = Blobs()
+        self._blobs = Blobs(link)
         self._turn: tuple[UIMessageEncoder, UIMessageFold] | None = None
 
     async def add(self, server: Server, leaf: Leaf, rows: Iterable[records.Row], *, imported: bool) -> None:
@@ -300,9 +311,9 @@ class Snapshot:
             self._turn = None
 
 
-async def snapshot_of(chat: StoredChat, leaf: Leaf) -> Snapshot:
+async def snapshot_of(chat: StoredChat, leaf: Leaf, link: Link = relative_link) -> Snapshot:
     """Return a snapshot of a branch's messages."""
-    snapshot = Snapshot(chat.server.settings.approval_s)
+    snapshot = Snapshot(chat.server.settings.approval_s, link)
     for log, rows in chat.chain(leaf):
         await snapshot.add(chat.server, log, rows, imported=log.fork is None)
     snapshot.finish()

@@ -21,7 +21,7 @@ STEERING = "steering-message"
 MAX_MESSAGE_ID = 200
 
 _DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*),", re.IGNORECASE)
-_BLOB_URL = re.compile(r"/api/blobs/([0-9a-f]{64})(?:\?.*)?")
+_BLOB_URL = re.compile(r"(https?://.+)?/api/blobs/([0-9a-f]{64})(?:\?.*)?")
 _IGNORED = ("data-", "source-", "step-start", "reasoning", "tool-", "dynamic-tool", "custom")
 """Types of parts that a user message may contain but that are not sent to the model."""
 
@@ -205,9 +205,10 @@ async def _file(url: str, mime_type: str | None, name: str | None, at: str, read
             return file_in(unquote(text), f"{at}.url", mime_type=kind, name=name)
         return DataPart(unquote_to_bytes(text), kind, name)
     if found := _BLOB_URL.fullmatch(url):
-        if (data := await read_blob(found[1])) is None:
+        if (data := await read_blob(found[2])) is not None:
+            return DataPart(data, mime_type or "application/octet-stream", name)
+        if found[1] is None:
             raise RequestError(404, "the file does not exist in this chat", type="not_found", param=f"{at}.url")
-        return DataPart(data, mime_type or "application/octet-stream", name)
     if _is_link(url):
         return LinkPart(url, mime_type, name)
     raise RequestError(400, "the URL must be http, https or data:", param=f"{at}.url")

@@ -15,6 +15,7 @@ from sidestream.server.chat.branches import read_chat
 from sidestream.server.chat.input import ChatBody
 from sidestream.server.chat.turns import StreamedTurn, begin_turn, open_turn
 from sidestream.server.errors import RequestError, as_request_error
+from sidestream.server.http.files_api import links_for
 from sidestream.server.http.requests import checked, owner_of, read_frame, server_of
 from sidestream.text.redaction import redact
 
@@ -118,7 +119,7 @@ class _Socket:
             await self._send({"type": "start", **request})
             features = jsontext.as_list((frame.body or {}).get("features"))
             sequence = 0
-            async with aclosing(turn.chunks(self._server, features)) as batches:
+            async with aclosing(turn.chunks(self._server, features, links_for(self._websocket))) as batches:
                 async for batch in batches:
                     for chunk in batch:
                         await self._send({"type": "chunk", **request, "sequence": sequence, "chunk": chunk})

@@ -9,7 +9,7 @@ from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.protocols.ai_sdk.content import UrlOf
 from sidestream.protocols.ai_sdk.message import DONE, Chunk
-from sidestream.server.chat.branches import Blobs, TurnEncoder, chunks_of, loaded, message_id_of
+from sidestream.server.chat.branches import Blobs, Link, TurnEncoder, chunks_of, loaded, message_id_of
 from sidestream.server.server import Server
 from sidestream.store.records import MessageAdded, Record, RunStarted
 from sidestream.text.redaction import redact
@@ -43,13 +43,19 @@ EncoderOf = Callable[[str, str, UrlOf], TurnEncoder]
 
 
 async def turn_chunks(
-    server: Server, conversation: str, turn_start: int, run_start: int, encoder_of: EncoderOf, after: int = 0
+    server: Server,
+    conversation: str,
+    turn_start: int,
+    run_start: int,
+    encoder_of: EncoderOf,
+    link: Link,
+    after: int = 0,
 ) -> AsyncGenerator[list[Chunk]]:
     """Yield the chunks of a turn in batches.
 
     With `after`, yields what is open at that record, and then the chunks of the records after it.
     """
-    blobs = Blobs()
+    blobs = Blobs(link)
     encoder: TurnEncoder | None = None
     is_joined = after < turn_start
     try:

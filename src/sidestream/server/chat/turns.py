@@ -43,18 +43,18 @@ class StreamedTurn(Struct, frozen=True, kw_only=True):
     after: int = 0
     leaf: int = 1
 
-    def chunks(self, server: Server, features: Container[str]) -> AsyncGenerator[list[Chunk]]:
+    def chunks(self, server: Server, features: Container[str], link: branches.Link) -> AsyncGenerator[list[Chunk]]:
         """Yield the turn as UI message stream chunks, for a client with these features."""
         steering, approval_s = STEERING in features, server.settings.approval_s
 
         def encoder_of(id: str, run: str, url_of: UrlOf) -> UIMessageEncoder:
             return UIMessageEncoder(id, run=run, url_of=url_of, steering=steering, approval_s=approval_s)
 
-        return self.encoded(server, encoder_of)
+        return self.encoded(server, encoder_of, link)
 
-    def encoded(self, server: Server, encoder_of: EncoderOf) -> AsyncGenerator[list[Chunk]]:
+    def encoded(self, server: Server, encoder_of: EncoderOf, link: branches.Link) -> AsyncGenerator[list[Chunk]]:
         """Yield the chunks that an encoder makes of the turn."""
-        return turn_chunks(server, self.conversation, self.turn_start, self.run_start, encoder_of, self.after)
+        return turn_chunks(server, self.conversation, self.turn_start, self.run_start, encoder_of, link, self.after)
 
 
 async def begin_turn(

@@ -1,6 +1,7 @@
 """The files of the web UI, built by `make page` into `server/page` and shipped in the wheel."""
 
 import mimetypes
+import re
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -21,6 +22,9 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml",
 """MIME types by extension, because those that Python knows depend on the machine."""
 _FOREVER = "public, max-age=31536000, immutable"
 """Cache header for files whose name contains a hash of their content."""
+_ENCODINGS = {"br": ".br", "gzip": ".gz"}
+"""Extensions of compressed files by encoding, the best first. `make page` writes them beside the originals."""
+_REFUSED = re.compile(r"q=0(\.0*)?")
 _BASE = '<meta name="sidestream-base" content="'
 _SIGN_IN = '<meta name="sidestream-sign-in" content="'
 _TITLE = "<title>Sidestream</title>"
@@ -38,10 +42,10 @@ def routes(page: Page, folder: Path = FOLDER) -> list[BaseRoute]:
         return Response(html, media_type="text/html", headers={"Cache-Control": "no-cache"})
 
     def asset(request: Request) -> Response:
-        return _file(folder, f"assets/{request.path_params['name']}", _FOREVER)
+        return _file(request, folder, f"assets/{request.path_params['name']}", _FOREVER)
 
     def icon(request: Request) -> Response:
-        return _file(folder, "icon.svg", "public, max-age=86400")
+        return _file(request, folder, "icon.svg", "public, max-age=86400")
 
     def own_icon(request: Request) -> Response:
         if page.icon is None:
@@ -50,7 +54,7 @@ def routes(page: Page, folder: Path = FOLDER) -> list[BaseRoute]:
         return FileResponse(path, media_type=ICON_TYPES[path.suffix.lower()], headers={"Cache-Control": "no-cache"})
 
     def licences(request: Request) -> Response:
-        return _file(folder, "LICENCES.txt", "no-cache")
+        return _file(request, folder, "LICENCES.txt", "no-cache")
 
     return [
         Route("/assets/{name}", asset),
@@ -62,12 +66,28 @@ def routes(page: Page, folder: Path = FOLDER) -> list[BaseRoute]:
     ]
 
 
-def _file(folder: Path, name: str, caching: str) -> Response:
+def _file(request: Request, folder: Path, name: str, caching: str) -> Response:
     path = folder / name
-    if not path.is_file() or path.resolve().parent != (folder / name).parent.resolve():
+    if path.suffix in _ENCODINGS.values() or not path.is_file() or path.resolve().parent != path.parent.resolve():
         raise RequestError(404, f"/{name} not found", type="not_found")
     kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    return FileResponse(path, media_type=kind, headers={"Cache-Control": caching})
+    headers = {"Cache-Control": caching, "Vary": "Accept-Encoding"}
+    accepted = _accepted(request.headers.get("accept-encoding", ""))
+    for encoding, suffix in _ENCODINGS.items():
+        smaller = path.with_name(path.name + suffix)
+        if encoding in accepted and smaller.is_file():
+            return FileResponse(smaller, media_type=kind, headers={**headers, "Content-Encoding": encoding})
+    return FileResponse(path, media_type=kind, headers=headers)
+
+
+def _accepted(header: str) -> set[str]:
+    """Return the encodings that an `Accept-Encoding` header allows by name."""
+    found: set[str] = set()
+    for entry in header.lower().split(","):
+        encoding, *parameters = (text.strip() for text in entry.split(";"))
+        if not any(_REFUSED.fullmatch(parameter) for parameter in parameters):
+            found.add(encoding)
+    return found
 
 
 @cache

@@ -1,8 +1,10 @@
 """Serves the files of a tenant's conversations in a way that prevents any of them from running in a browser."""
 
+from collections.abc import Callable
+from functools import partial
 from urllib.parse import quote
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
@@ -35,12 +37,24 @@ async def blob(request: Request) -> Response:
     if not is_digest(digest) or not await store.refers_to(digest, prefix=f"{owner_of(request)}/"):
         raise not_found("file", digest[:64])
     if request.headers.get("if-none-match") == f'"{digest}"':
-        return Response(status_code=304, headers=_HEADERS)  # Caches adopt the headers of a 304 response.
+        return _shared(request, Response(status_code=304, headers=_HEADERS))  # Caches adopt its headers.
     try:
         data = await store.blob(digest)
     except BlobError:
         raise not_found("file", digest, code="file_lost") from None
-    return file_response(data, digest, request.query_params.get("name"))
+    return _shared(request, file_response(data, digest, request.query_params.get("name")))
+
+
+def _shared(request: Request, response: Response) -> Response:
+    """Let pages of other sites show a file whose URL is signed. They request images without an origin."""
+    if request.state.is_signed:
+        response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    return response
+
+
+def links_for(connection: HTTPConnection) -> Callable[[str], str]:
+    """Return the function that maps digests to URLs for the sender of a request."""
+    return partial(server_of(connection).links.url, connection)
 
 
 def file_response(data: bytes, digest: str, name: str | None) -> Response:

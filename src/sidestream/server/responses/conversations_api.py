@@ -26,16 +26,22 @@ from sidestream.store.records import Body, Noted
 MAX_ADDED = 20
 
 
-class _Create(Struct):
+class CreateBody(Struct):
+    """The body of a request that creates a conversation."""
+
     items: Annotated[list[JsonObject], Meta(max_length=MAX_ADDED)] | None = None
     metadata: Metadata | None = None
 
 
-class _Update(Struct):
+class UpdateBody(Struct):
+    """The body of a request that changes a conversation."""
+
     metadata: Metadata
 
 
-class _Items(Struct):
+class ItemsBody(Struct):
+    """The body of a request that adds items."""
+
     items: Annotated[list[JsonObject], Meta(min_length=1, max_length=MAX_ADDED)]
 
 
@@ -55,7 +61,7 @@ def routes() -> list[BaseRoute]:
 
 async def create(request: Request) -> Response:
     """Create a conversation with items and metadata."""
-    body = checked(await read_json(request), _Create)
+    body = checked(await read_json(request), CreateBody)
     server, id = server_of(request), f"conv_{os.urandom(16).hex()}"
     records: list[Body] = [Noted({METADATA: body.metadata or {}}), *imported(_messages(body.items or []))]
     await append(server.store, f"{owner_of(request)}/{id}", records)
@@ -70,7 +76,7 @@ async def retrieve(request: Request) -> Response:
 async def update(request: Request) -> Response:
     """Replace a conversation's metadata."""
     server, stored = server_of(request), await _stored(request)
-    body = checked(await read_json(request), _Update)
+    body = checked(await read_json(request), UpdateBody)
     await _append(server, stored, [Noted({METADATA: body.metadata})])
     return json_response(await _described(server, stored))
 
@@ -85,7 +91,7 @@ async def delete(request: Request) -> Response:
 async def add_items(request: Request) -> Response:
     """Add items to a conversation. Outputs of pending calls must be sent with a response request instead."""
     server, stored = server_of(request), await _stored(request)
-    body = checked(await read_json(request), _Items)
+    body = checked(await read_json(request), ItemsBody)
     before = len(await conversation_items(server, stored))
     await _append(server, stored, [*imported(_messages(body.items))])
     added = (await conversation_items(server, stored))[before:]

@@ -212,7 +212,7 @@ _SPECIFIED = frozenset({"server_error", "invalid_request_error", "not_found", "m
 
 
 _TYPES = {429: "too_many_requests", 502: "model_error", 504: "model_error"}
-"""Error types of the specification by status, for errors with another type. The default is an invalid request."""
+"""Error types of the specification by status, for errors with another type."""
 
 
 VERSION_HEADER = "OpenResponses-Version"
@@ -241,4 +241,5 @@ def error_type(refused: RequestError, dialect: Dialect) -> str:
     """Return the type of an error under the name that the dialect uses."""
     if dialect == "openai" or refused.type in _SPECIFIED:
         return refused.type
-    return _TYPES.get(refused.status, "invalid_request_error")
+    default = "server_error" if refused.status >= 500 else "invalid_request_error"
+    return _TYPES.get(refused.status, default)

@@ -13,9 +13,10 @@ from sidestream.durable.log.approval_deadlines import OnExpiry, expires_at
 from sidestream.durable.log.jobs import Job, queue_of
 from sidestream.durable.log.reconciler_leases import GONE_S
 from sidestream.durable.worker.reconciler import Reconciler
-from sidestream.durable.worker.service import WorkerLoop
+from sidestream.durable.worker.service import WorkerLoop, health_of
 from sidestream.durable.worker.worker import Worker
 from sidestream.errors import SidestreamError, StoreError
+from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
 from sidestream.store.ids import ConversationId
 from sidestream.store.log.follow import PublishedStore
@@ -146,6 +147,10 @@ class Execution:
         if self._expires_after_s is None:
             return None
         return expires_at(await self._store.read(conversation), tuple(pending), self._expires_after_s)
+
+    async def health(self) -> JsonObject:
+        """Return the status of this process as a worker reports its own."""
+        return await health_of(self.engine, self._reconciler, is_stopping=self._loop.is_stopping)
 
     def stop(self) -> None:
         """Stop claiming runs and hand off those that the worker executes."""
