@@ -14,7 +14,7 @@ from sidestream.durable.log.jobs import Job
 from sidestream.jsontext import JsonObject, object_in
 from sidestream.messages.message import ChatMessage, MessagePart, TextPart, ToolCallPart, ToolResultPart
 from sidestream.protocols.chat_completions import ChatCompletionsEncoder, completion
-from sidestream.server.compatible.shared import all_events, events_of, name_of, settings_of, started, text_in
+from sidestream.server.compatible.shared import all_events, frames_of, name_of, settings_of, started, text_in
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.request_files import document_in, file_at, file_in, is_empty
@@ -49,9 +49,9 @@ async def create(request: Request) -> Response:
 
 
 async def _frames(request: Request, info: RunInfo, encoder: ChatCompletionsEncoder) -> AsyncGenerator[bytes]:
-    async with aclosing(events_of(request, info, encoder)) as batches:
-        async for chunks in batches:
-            yield b"".join(map(frame, chunks))
+    async with aclosing(frames_of(request, info, encoder, frame)) as frames:
+        async for data in frames:
+            yield data
     if encoder.error is not None:
         yield frame(run_error(encoder.error).body())
     yield DONE

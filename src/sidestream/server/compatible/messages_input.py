@@ -1,7 +1,6 @@
 """Anthropic's Messages API: its requests and their conversion to runs."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
@@ -24,7 +23,7 @@ from sidestream.messages.message import (
 )
 from sidestream.messages.tokens import message_tokens
 from sidestream.protocols.anthropic_messages import MessagesEncoder, error_type, message_of
-from sidestream.server.compatible.shared import all_events, events_of, name_of, settings_of, started, text_in
+from sidestream.server.compatible.shared import all_events, frames_of, name_of, settings_of, started, text_in
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.request_files import file_at, file_in, is_empty
@@ -65,10 +64,8 @@ async def count_tokens(request: Request) -> Response:
     return json_response({"input_tokens": message_tokens(body.history())})
 
 
-async def _frames(request: Request, info: RunInfo, encoder: MessagesEncoder) -> AsyncGenerator[bytes]:
-    async with aclosing(events_of(request, info, encoder)) as batches:
-        async for events in batches:
-            yield b"".join(frame(event, event["type"]) for event in events)
+def _frames(request: Request, info: RunInfo, encoder: MessagesEncoder) -> AsyncGenerator[bytes]:
+    return frames_of(request, info, encoder, lambda event: frame(event, event["type"]))
 
 
 def _error(_: Request, refused: RequestError) -> JsonObject:

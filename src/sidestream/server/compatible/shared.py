@@ -13,7 +13,7 @@ from sidestream.jsontext import JsonObject, without_none
 from sidestream.messages.message import ChatMessage, MessagePart, TextPart
 from sidestream.parts import Error, StepStart, StreamPart, TextDelta, TextEnd
 from sidestream.server.errors import RequestError
-from sidestream.server.http.event_stream import parts_of
+from sidestream.server.http.event_stream import parts_of, wait_comment
 from sidestream.server.http.requests import server_of, stored_id
 from sidestream.server.runs.service import RunInfo
 
@@ -57,12 +57,15 @@ async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMe
     return await server_of(request).runs.start(agent, conversation, last, job, beginning=beginning)
 
 
-async def events_of(request: Request, info: RunInfo, encoder: Encoder) -> AsyncGenerator[list[JsonObject]]:
-    """Yield the events of a run, in the batches in which they arrive."""
+async def frames_of(
+    request: Request, info: RunInfo, encoder: Encoder, encode: Callable[[JsonObject], bytes]
+) -> AsyncGenerator[bytes]:
+    """Yield the events of a run as frames, in the batches in which they arrive. Waits are comments."""
     async with aclosing(parts_of(server_of(request).runs, info)) as batches:
         async for parts in batches:
-            if events := [event for part in parts for event in encoder.feed(part)]:
-                yield events
+            frames = [wait_comment(part) + b"".join(map(encode, encoder.feed(part))) for part in parts]
+            if data := b"".join(frames):
+                yield data
 
 
 async def all_events(

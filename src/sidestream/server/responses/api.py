@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from sidestream.jsontext import JsonObject
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http import requests
-from sidestream.server.http.event_stream import event_stream, frame
+from sidestream.server.http.event_stream import event_stream, frame, wait_comment
 from sidestream.server.responses.input_items import read_input
 from sidestream.server.responses.log import DELETED, ResponseFold, ResponseInfo, responses_in
 from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, dialect_of, error_type, prepared
@@ -146,10 +146,13 @@ async def input_items(request: Request) -> Response:
 
 
 async def _frames(server: Server, info: ResponseInfo, dialect: Dialect, after: int = -1) -> AsyncGenerator[bytes]:
+    fold, told = ResponseFold(info, dialect), 0
     try:
-        async with aclosing(followed(server, info, dialect)) as batches:
+        async with aclosing(followed(server, info, dialect, fold)) as batches:
             async for batch in batches:
                 data = [frame(event, event["type"]) for event in batch if event["sequence_number"] > after]
+                data += map(wait_comment, fold.waits[told:])
+                told = len(fold.waits)
                 if data:
                     yield b"".join(data)
         yield DONE
