@@ -78,6 +78,11 @@ class Leaf(Struct, frozen=True, kw_only=True):
         """The sequence number of the record that started or resumed the last run."""
         return next((row.seq for row in reversed(self.rows) if row.kind == "run-started"), 0)
 
+    @property
+    def run(self) -> str:
+        """Id of the last run."""
+        return next((row.run for row in reversed(self.rows) if row.kind == "run-started"), "")
+
 
 class StoredChat:
     """One chat of one tenant, as of the time it was read."""

@@ -23,13 +23,14 @@ from sidestream.messages.message import (
 )
 from sidestream.messages.tokens import message_tokens
 from sidestream.protocols.anthropic_messages import MessagesEncoder, error_type, message_of
-from sidestream.server.compatible.shared import all_events, frames_of, name_of, settings_of, started, text_in
+from sidestream.server.compatible.shared import all_events, asking, frames_of, name_of, settings_of, started, text_in
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.request_files import file_at, file_in, is_empty
 from sidestream.server.http.request_functions import Declared, checked_output, functions_of, unknown_tool
-from sidestream.server.http.requests import checked, json_response, read_json, server_of, with_errors
+from sidestream.server.http.requests import RUN_HEADER, checked, json_response, read_json, server_of, with_errors
 from sidestream.server.runs.service import RunInfo
+from sidestream.tools.approvals import APPROVAL_TOOL
 from sidestream.tools.server_side import TOOLS
 
 
@@ -48,14 +49,17 @@ async def create(request: Request) -> Response:
     server = server_of(request)
     job = body.job(server.settings.default)
     info = await started(request, server.agent(job.agent), body.history(), job)
+    job = info.job or job
     encoder = MessagesEncoder(
         id=f"msg_{info.id.removeprefix('run_')}",
         model=job.agent,
         functions=[str(function["name"]) for function in job.functions],
+        ask=asking(request, info, can_answer=any(tool.type == "custom" for tool in body.tools)),
     )
+    headers = {RUN_HEADER: info.id}
     if body.stream:
-        return event_stream(_frames(request, info, encoder))
-    return json_response(message_of(await all_events(request, info, encoder, run_error)))
+        return event_stream(_frames(request, info, encoder), headers)
+    return json_response(message_of(await all_events(request, info, encoder, run_error)), headers=headers)
 
 
 async def count_tokens(request: Request) -> Response:
@@ -231,7 +235,8 @@ class MessagesRequest(TokensRequest):
         )
 
     def _functions(self) -> tuple[JsonObject, ...]:
-        own = [(f"tools[{index}]", tool) for index, tool in enumerate(self.tools) if tool.type == "custom"]
+        given = [(f"tools[{index}]", tool) for index, tool in enumerate(self.tools) if tool.type == "custom"]
+        own = [(at, tool) for at, tool in given if tool.name != APPROVAL_TOOL]
         declared: list[Declared] = [(at, t.name, t.description, t.input_schema, t.strict) for at, t in own]
         return functions_of(declared, schema_name="input_schema")
 

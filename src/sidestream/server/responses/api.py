@@ -63,11 +63,12 @@ async def create(request: Request) -> Response:
         message = f"{requests.AT_HEADER} requires background=true and no stream"
         raise RequestError(400, message, param="background")
     info = await begin(server, owner, wanted, at)
+    headers = {requests.RUN_HEADER: info.run}
     if body.stream:
-        return event_stream(_frames(server, info, dialect))
+        return event_stream(_frames(server, info, dialect), headers)
     if body.background:
-        return requests.json_response(await read_response(server, info, dialect))
-    return requests.json_response(await whole(server, info, dialect))
+        return requests.json_response(await read_response(server, info, dialect), headers=headers)
+    return requests.json_response(await whole(server, info, dialect), headers=headers)
 
 
 async def begin(server: Server, owner: str, request: PreparedRequest, at: float | None = None) -> ResponseInfo:
@@ -91,6 +92,7 @@ async def whole(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObj
     response, error = fold.encoder.response, fold.encoder.error
     if error is not None and not response["output"]:
         refused = run_error(error)
+        refused.headers |= {requests.RUN_HEADER: info.run}
         if refused.code == "unsupported":
             refused.param = refused.param or ("tools" if info.job.tools else None)
         raise refused
@@ -102,13 +104,14 @@ async def retrieve(request: Request) -> Response:
     dialect, query = dialect_of(request), request.query_params
     server = requests.server_of(request)
     info = await find_response(server, requests.owner_of(request), request.path_params["id"])
+    headers = {requests.RUN_HEADER: info.run}
     after = requests.query_number(query, "starting_after")
     if query.get("stream", "false").lower() != "true":
         if after is not None:
             raise RequestError(400, "starting_after requires stream=true", param="starting_after")
-        return requests.json_response(await read_response(server, info, dialect))
+        return requests.json_response(await read_response(server, info, dialect), headers=headers)
     server.runs.readers.admit(requests.owner_of(request))
-    return event_stream(_frames(server, info, dialect, -1 if after is None else after))
+    return event_stream(_frames(server, info, dialect, -1 if after is None else after), headers)
 
 
 async def delete(request: Request) -> Response:
