@@ -21,6 +21,8 @@ from sidestream.tools.server_side import INDEX, TOOLS, FileSearch, RemoteMCP, Se
 from sidestream.tools.tool import ExternalTool
 from sidestream.transport.waits import RequestWait
 
+STATELESS_APIS = frozenset({"completions", "messages"})
+"""Names of APIs whose requests have the whole history."""
 MAX_ATTEMPTS = 5
 """Attempts before a run counts as failed, so that a run that kills its process is not retried indefinitely."""
 
@@ -58,6 +60,11 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time at which to execute it, in seconds since 1970. None means at once."""
     is_resumable: bool = True
     """Whether another process can resume it. False if it held a value that is not stored, such as a token."""
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the next request of its client has the whole history, so that nothing continues this run."""
+        return self.api in STATELESS_APIS
 
     def as_details(self) -> JsonObject:
         """Convert the job to the form stored in the log."""

@@ -18,7 +18,7 @@ from sidestream.server.http.event_stream import parts_of, wait_comment
 from sidestream.server.http.requests import RUN_HEADER, owner_of, server_of, stored_id
 from sidestream.server.runs.decisions import Answer, RefusedDecisionError, decisions_on
 from sidestream.server.runs.service import RunInfo
-from sidestream.store.ids import ConversationId
+from sidestream.store.ids import STATELESS, ConversationId
 from sidestream.tools.approvals import APPROVAL_TOOL, ApprovalCall, PendingApproval
 
 
@@ -61,7 +61,7 @@ async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMe
     messages = _without_approvals(messages)
     if not messages or messages[-1].role not in ("user", "tool"):
         raise RequestError(400, "the last message must be a user message or a tool result", param="messages")
-    conversation = stored_id(request, f"{job.api}_{os.urandom(12).hex()}")
+    conversation = stored_id(request, f"{STATELESS}{os.urandom(12).hex()}")
     *beginning, last = messages
     return await server_of(request).runs.start(agent, conversation, last, job, beginning=beginning)
 

@@ -11,7 +11,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.server.errors import RequestError
 from sidestream.server.http.requests import json_response, owner_of, server_of
 from sidestream.server.server import Server
-from sidestream.store.ids import ConversationId
+from sidestream.store.ids import STATELESS, UNSTORED, ConversationId
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import open_run
 
@@ -30,7 +30,8 @@ def routes(server: Server) -> list[BaseRoute]:
 async def list_conversations(request: Request) -> Response:
     """List the tenant's conversations, last changed first. `before` is the `next` of the previous page.
 
-    A chat with branches is listed at its newest branch, and may appear again on a later page.
+    A chat with branches is listed at its newest branch, and may appear again on a later page. Calls of stateless APIs
+    are listed only with `all=true`.
     """
     server, owner = server_of(request), owner_of(request)
     limit = max(1, min(_number(request, "limit", 50), MAX_LISTED))
@@ -38,10 +39,12 @@ async def list_conversations(request: Request) -> Response:
     search = request.query_params.get("search", "").strip()
     if len(search) > MAX_SEARCH:
         raise RequestError(400, f"search must have at most {MAX_SEARCH} characters", param="search")
+    is_all = request.query_params.get("all", "false").lower() == "true"
+    hidden = () if is_all else [f"{owner}/{start}" for start in (STATELESS, UNSTORED)]
     found: dict[str, JsonObject] = {}
     has_more = True
     while has_more and len(found) < limit:
-        page = await server.store.conversations(limit, before, prefix=f"{owner}/", search=search)
+        page = await server.store.conversations(limit, before, prefix=f"{owner}/", search=search, without=hidden)
         has_more = len(page) >= limit
         for info in page:
             # Keep conversations with the same time on one page, because the next page starts before that time.
