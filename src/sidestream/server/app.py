@@ -74,6 +74,7 @@ def create_app(
     retention_s: float | None = None,
     approval_s: float | None = 86_400.0,
     on_expiry: OnExpiry = "deny",
+    answer_s: float | None = 86_400.0,
     engine: str | Engine | None = None,
     mcp_hosts: Sequence[str] = (),
     mcp_file: str | None = None,
@@ -95,7 +96,8 @@ def create_app(
     authentication: a function, async or not, that takes Starlette's `HTTPConnection` and returns a name for the user,
     or None. `hosts` are the host names by which clients may reach the server. `origins` are the other sites whose pages
     may call it. Chats are deleted `retention_s` seconds after their last change. Calls can be approved for `approval_s`
-    seconds; after that `on_expiry` applies, which denies them by default. A run continues when its subscribers have
+    seconds; after that `on_expiry` applies, which denies them by default. Functions of a client have `answer_s` seconds
+    to return their result; after that the run is stopped. A run continues when its subscribers have
     left; with `on_disconnect="cancel"` it is stopped. `caps` limits what one tenant may use. `dialect` selects the
     Responses API: OpenAI's, or `"open-responses"`.
 
@@ -132,6 +134,7 @@ def create_app(
         retention_s=retention_s,
         approval_s=approval_s,
         on_expiry=on_expiry,
+        answer_s=answer_s,
         engine=Secret(engine) if isinstance(engine, str) else engine,
         mcp_hosts=_several(mcp_hosts),
         mcp_file=mcp_file,

@@ -56,6 +56,7 @@ class Server:
             detail=detail,
             approval_s=settings.approval_s,
             on_expiry=settings.on_expiry,
+            answer_s=settings.answer_s,
         )
         self.runs = Runs(
             self.store,

@@ -163,6 +163,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Handling of calls whose approval timed out. They are denied and the run continues, they keep waiting until they
     are denied, or the run is stopped.
     """
+    answer_s: float | None = 86_400.0
+    """Seconds that a call to a client's function waits for its result. None means until it comes."""
     engine: str | Engine | None = None
     """Engine whose workers execute the runs, or its name or URL. None means the embedded engine, with a worker in this
     process.
@@ -206,6 +208,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.approval_s is not None and not self.approval_s > 0:
             raise ConfigurationError(f"approval_s must be more than 0, or None for no limit, not {self.approval_s!r}")
+        if self.answer_s is not None and not self.answer_s > 0:
+            raise ConfigurationError(f"answer_s must be more than 0, or None for no limit, not {self.answer_s!r}")
         if self.retention_s is not None and not self.retention_s > 0:
             raise ConfigurationError(f"retention_s must be more than 0, or None to keep all, not {self.retention_s!r}")
         for host in self.hosts:

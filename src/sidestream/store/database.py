@@ -102,7 +102,13 @@ class DatabaseStore(SharedQueries, ABC):
         return await asyncio.to_thread(self.blobs.read, digest)
 
     async def conversations(
-        self, limit: int = 100, before: float | None = None, *, prefix: str = "", search: str = ""
+        self,
+        limit: int = 100,
+        before: float | None = None,
+        *,
+        prefix: str = "",
+        search: str = "",
+        without: Sequence[str] = (),
     ) -> list[ConversationInfo]:
         """Return one page of conversations, the most recently changed first.
 
@@ -111,21 +117,25 @@ class DatabaseStore(SharedQueries, ABC):
         if limit < 1:
             return []
         if not search:
-            return await self._page(limit, before, prefix)
+            return await self._page(limit, before, prefix, without=without)
         pattern = f"%{_pattern(search)}%"
         found: list[ConversationInfo] = []
-        page = await self._page(limit, before, prefix, pattern)
+        page = await self._page(limit, before, prefix, pattern, without)
         while True:
             found += [info for info in page if await self._says(info.id, search, pattern)]
             if len(page) < limit or len(found) >= limit:
                 break
-            page = await self._page(limit, page[-1].updated, prefix, pattern)
+            page = await self._page(limit, page[-1].updated, prefix, pattern, without)
         return [info for info in found if info.updated >= found[limit - 1].updated] if len(found) > limit else found
 
-    async def _page(self, limit: int, before: float | None, prefix: str, pattern: str = "") -> list[ConversationInfo]:
-        """Return one page of conversations, those whose JSON matches the pattern."""
+    async def _page(
+        self, limit: int, before: float | None, prefix: str, pattern: str = "", without: Sequence[str] = ()
+    ) -> list[ConversationInfo]:
+        """Return one page of conversations, those whose JSON matches the pattern and whose id none of `without`."""
         values: dict[str, object] = {"before": inf if before is None else before, "skip": limit - 1}
         values |= _range(prefix)
+        for number, start in enumerate(without):
+            values |= {f"without_{number}": start, f"without_{number}_end": start + PREFIX_END}
         if pattern:
             values["pattern"] = pattern
         fields = ConversationInfo.__struct_fields__
@@ -262,6 +272,8 @@ class DatabaseStore(SharedQueries, ABC):
 def list_query(values: Mapping[str, object], mark: str, names: Mapping[str, str]) -> str:
     """Return the query for the list in the database's dialect, with a condition for each value passed."""
     where = (WITH_PREFIX if "prefix" in values else NOT_RESERVED) + (WITH_TEXT if "pattern" in values else "")
+    starts = [name for name in values if name.startswith("without_") and not name.endswith("_end")]
+    where += "".join(f" AND (id < {{{name}}} OR id >= {{{name}_end}})" for name in starts)
     words = {**names, **{name: mark.format(name) for name in values}}
     return SELECT_CONVERSATIONS.format(**words, where=where.format(**words))
 

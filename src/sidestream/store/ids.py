@@ -1,7 +1,8 @@
 """Conversation ids.
 
 A server stores the chat `abc` of a tenant as `owner/abc`, its branches as `owner/abc~2`, `owner/abc~3` and so on, and
-chats that the client asked not to store as `owner/unstored_…`. The owner may be empty. Memories keep their changes in
+chats that the client asked not to store as `owner/unstored_…`. Calls of stateless APIs are `owner/stateless_…`. The
+owner may be empty. Memories keep their changes in
 `~memory/…`. Any other id is a separate chat.
 """
 
@@ -17,6 +18,8 @@ RESERVED = "~memory/"
 """Prefix of memory ids. Lists of conversations omit them."""
 UNSTORED = "unstored_"
 """Prefix of chats that are deleted once their client has the answer."""
+STATELESS = "stateless_"
+"""Prefix of conversations whose client has the history and does not continue them. Web UIs do not list them."""
 PREFIX_END = "\U0010ffff"
 """Suffix that, appended to a prefix, sorts after every id that starts with the prefix."""
 

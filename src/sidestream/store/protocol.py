@@ -84,12 +84,19 @@ class Store(Protocol):
         ...
 
     async def conversations(
-        self, limit: int = 100, before: float | None = None, *, prefix: str = "", search: str = ""
+        self,
+        limit: int = 100,
+        before: float | None = None,
+        *,
+        prefix: str = "",
+        search: str = "",
+        without: Sequence[str] = (),
     ) -> list[ConversationInfo]:
         """Return one page of the conversations, the most recently changed first.
 
         For the next page, pass the last `updated` as `before`. `prefix` selects conversations by the start of their id,
-        and `search` those whose messages contain this string, ignoring case.
+        and `search` those whose messages contain this string, ignoring case. `without` omits those whose id starts with
+        one of these strings.
         """
         ...
 

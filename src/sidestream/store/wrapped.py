@@ -55,10 +55,16 @@ class WrappedStore(SharedQueries):
         return await self.inner.blob(digest)
 
     async def conversations(
-        self, limit: int = 100, before: float | None = None, *, prefix: str = "", search: str = ""
+        self,
+        limit: int = 100,
+        before: float | None = None,
+        *,
+        prefix: str = "",
+        search: str = "",
+        without: Sequence[str] = (),
     ) -> list[ConversationInfo]:
         """Return one page of conversations, the most recently changed first."""
-        return await self.inner.conversations(limit, before, prefix=prefix, search=search)
+        return await self.inner.conversations(limit, before, prefix=prefix, search=search, without=without)
 
     async def find_run(self, run: str) -> tuple[str, int] | None:
         """Return the conversation of a run and the sequence number of its first record."""

@@ -167,3 +167,90 @@ async def test_runs_are_listed_with_worker_stopped_and_resumed(tmp_path: Path) -
             rows = await rows_until(server, "/c1", "finish", 1)
             assert [row.kind for row in rows].count("cancelled") == 1
             assert (await server.store.conversation("/c1").messages())[-1].text == "Two."
+
+
+FUNCTION = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
+SHOWN = {"name": "look", "description": "Looks.", "schema": {"type": "object", "properties": {}}}
+MESSAGES = [{"role": "user", "content": "Look."}]
+
+
+async def test_unanswered_function_of_client_stops_run(tmp_path: Path) -> None:
+    replies = [LOOK.reply(), ResponsesScript().text("Hello.").reply()]
+    async with (
+        FakeProvider(replies) as fake,
+        serving({"main": agent_of(fake)}, tmp_path, answer_s=0.05) as (server, client),
+    ):
+        await client.post("/api/chat", json={**question("Look."), "functions": [SHOWN]})
+        await rows_until(server, "/c1", "cancelled", 1)
+        assert len(fake.requests) == 1
+        answer = await client.post("/api/chat", json=question("Hello?"))
+        assert (answer.status_code, "Hello." in answer.text) == (200, True)
+
+
+async def test_late_function_output_is_refused_by_responses(tmp_path: Path) -> None:
+    async with (
+        FakeProvider([LOOK.reply()]) as fake,
+        serving({"main": agent_of(fake)}, tmp_path, answer_s=0.05) as (
+            server,
+            client,
+        ),
+    ):
+        tools = [{"type": "function", **FUNCTION}]
+        first = (await client.post("/v1/responses", json={"model": "main", "input": "Look.", "tools": tools})).json()
+        (id,) = [info.id for info in await server.store.conversations()]
+        await rows_until(server, id, "cancelled", 1)
+        output = [{"type": "function_call_output", "call_id": "c1", "output": "seen"}]
+        late = {"model": "main", "input": output, "previous_response_id": first["id"], "tools": tools}
+        assert (await client.post("/v1/responses", json=late)).status_code == 400
+
+
+async def test_stateless_calls_are_not_listed_and_do_not_wait(tmp_path: Path) -> None:
+    replies = [LOOK.reply(), ResponsesScript().text("Seen.").reply(), LOOK.reply(), LOOK.reply()]
+    replies.append(ResponsesScript().text("Hello.").reply())
+    async with FakeProvider(replies) as fake, serving({"main": agent_of(fake)}, tmp_path) as (server, client):
+        tools = [{"type": "function", "function": FUNCTION}]
+        body = {"model": "main", "messages": MESSAGES, "tools": tools}
+        asked = (await client.post("/v1/chat/completions", json=body)).json()["choices"][0]["message"]
+        (call,) = asked["tool_calls"]
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "seen"}
+        body["messages"] = [*MESSAGES, asked, result]
+        answer = (await client.post("/v1/chat/completions", json=body)).json()["choices"][0]["message"]
+        assert answer["content"] == "Seen."
+        tool = {"name": "look", "description": "Looks.", "input_schema": FUNCTION["parameters"]}
+        given = {"model": "main", "messages": MESSAGES, "tools": [tool], "max_tokens": 9}
+        assert (await client.post("/v1/messages", json=given)).json()["stop_reason"] == "tool_use"
+        unstored = {"model": "main", "input": "Look.", "tools": [{"type": "function", **FUNCTION}], "store": False}
+        assert (await client.post("/v1/responses", json=unstored)).json()["output"][0]["name"] == "look"
+        await client.post("/api/chat", json=question("Hello?"))
+
+        for info in await server.store.conversations():
+            await settled(server, info.id)
+        stats = (await client.get("/api/engine")).json()
+        assert (stats["queued"], stats["running"], stats["waiting"]) == (0, 0, 0)
+        assert (await client.get("/api/runs")).json()["runs"] == []
+        listed = (await client.get("/api/conversations")).json()["conversations"]
+        assert [entry["id"] for entry in listed] == ["c1"]
+        found = (await client.get("/api/conversations", params={"search": "Look"})).json()["conversations"]
+        assert found == []
+        everything = (await client.get("/api/conversations", params={"all": "true"})).json()["conversations"]
+        assert len(everything) == 4
+
+
+async def settled(server: Server, conversation: str) -> None:
+    """Waits until this process has released the run."""
+    while conversation in server.runs.live or await server.runs.is_busy(conversation):
+        async for _ in server.runs.follow(conversation):
+            pass
+        await asyncio.sleep(0)
+    await server.runs.execution.worker.ended(conversation)
+
+
+async def test_approval_of_stateless_call_still_waits(tmp_path: Path) -> None:
+    async with FakeProvider([LOOK.reply()]) as fake:
+        main = {"main": agent_of(fake, tools=[look], approval="ask")}
+        async with serving(main, tmp_path) as (server, client):
+            refused = await client.post("/v1/chat/completions", json={"model": "main", "messages": MESSAGES})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "approval_required")
+            (info,) = await server.store.conversations()
+            await settled(server, info.id)
+            assert (await client.get("/api/engine")).json()["waiting"] == 1

@@ -173,6 +173,7 @@ def serve(
     retention_s: float | None,
     approval_s: float | None,
     on_expiry: "OnExpiry",
+    answer_s: float | None,
     engine: str | None,
     max_runs: int,
     requests_per_minute: int | None,
@@ -255,6 +256,7 @@ def serve(
         retention_s=retention_s,
         approval_s=approval_s,
         on_expiry=on_expiry,
+        answer_s=answer_s,
         engine=engine,
         caps=Caps(
             requests_per_minute=requests_per_minute,

@@ -67,6 +67,7 @@ def worker(
     interval_s: float,
     approval_s: float | None,
     on_expiry: "OnExpiry",
+    answer_s: float | None,
     health_host: str,
     health_port: int | None,
 ) -> int:
@@ -107,6 +108,7 @@ def worker(
                 interval_s=interval_s,
                 approval_s=approval_s,
                 on_expiry=on_expiry,
+                answer_s=answer_s,
             )
 
             def stop() -> None:

@@ -204,13 +204,22 @@ def lease_option(command: F) -> F:
 
 
 def approval_options(command: F) -> F:
-    """Add `--approve-within` and `--on-expiry`, for commands that execute runs."""
+    """Add `--approve-within`, `--on-expiry` and `--answer-within`, for commands that execute runs."""
     text = (
         "What to do with calls that are not decided in time: deny them and continue the run, wait until they are "
         "denied, or stop the run."
     )
     command = click.option(
         "--on-expiry", type=click.Choice(["deny", "wait", "stop"]), default="deny", show_default=True, help=text
+    )(command)
+    command = click.option(
+        "--answer-within",
+        "answer_s",
+        default="1d",
+        show_default=True,
+        callback=duration,
+        metavar="AGE",
+        help="How long a call to a client's function waits for its result, before the run is stopped.",
     )(command)
     return click.option(
         "--approve-within",

@@ -30,17 +30,19 @@ def asked_at(rows: Iterable[Row]) -> Mapping[str, float]:
     return found
 
 
-def expires_at(rows: Iterable[Row], pending: Sequence[PendingApproval], approval_s: float | None) -> float | None:
-    """Return when the last of the pending approvals expires, in seconds since 1970, or None if they do not expire.
+def expires_at(
+    rows: Iterable[Row], pending: Sequence[PendingApproval], approval_s: float | None, answer_s: float | None
+) -> float | None:
+    """Return when the last of the pending calls expires, in seconds since 1970, or None if they do not expire.
 
-    All pending calls are decided together, and the results of external calls are never late. A single external call
-    therefore keeps all of them from expiring.
+    A call waits `approval_s` seconds for its approval, or `answer_s` seconds for the result of a client. All pending
+    calls are decided together, so one without a limit keeps all of them from expiring.
     """
-    if approval_s is None or not pending or any(entry.is_external for entry in pending):
+    limits = {entry.approval_id: answer_s if entry.is_external else approval_s for entry in pending}
+    if None in limits.values():
         return None
     asked = asked_at(rows)
-    times = [asked[entry.approval_id] for entry in pending if entry.approval_id in asked]
-    return max(times) + approval_s if times else None
+    return max((asked[id] + (limit_s or 0.0) for id, limit_s in limits.items() if id in asked), default=None)
 
 
 def denials(pending: Sequence[PendingApproval]) -> list[Decision]:

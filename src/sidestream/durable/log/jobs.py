@@ -19,7 +19,10 @@ from sidestream.providers.registry import ModelString, find_provider
 from sidestream.run.system import extended
 from sidestream.tools.server_side import INDEX, TOOLS, FileSearch, RemoteMCP, ServerSideTool, tool_named
 from sidestream.tools.tool import ExternalTool
+from sidestream.transport.waits import RequestWait
 
+STATELESS_APIS = frozenset({"completions", "messages"})
+"""Names of APIs whose requests have the whole history."""
 MAX_ATTEMPTS = 5
 """Attempts before a run counts as failed, so that a run that kills its process is not retried indefinitely."""
 
@@ -58,6 +61,11 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_resumable: bool = True
     """Whether another process can resume it. False if it held a value that is not stored, such as a token."""
 
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the next request of its client has the whole history, so that nothing continues this run."""
+        return self.api in STATELESS_APIS
+
     def as_details(self) -> JsonObject:
         """Convert the job to the form stored in the log."""
         return {"job": msgspec.to_builtins(self)}
@@ -65,6 +73,13 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_continued_by(self, later: "Job | None") -> bool:
         """Return whether `later` is the same request, executed for the first time or after an interruption."""
         return later is not None and (later.attempt > 1 or (later.attempt == 1 and self.attempt == 0))
+
+    def queue_wait(self, since: float) -> RequestWait | None:
+        """Return the wait of a run that no worker has executed yet, since the time of its first record."""
+        if self.attempt:
+            return None
+        message = "Waiting for a free worker." if self.at is None else "The message is scheduled for later."
+        return RequestWait(reason="queue", since=since, until=self.at, message=message)
 
     def call_settings(self, agent: Agent[Any]) -> CallSettings:
         """Return the call settings for the agent. Raises ConfigurationError if the job's settings are invalid."""

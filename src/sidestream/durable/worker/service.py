@@ -207,9 +207,10 @@ class WorkerService:
 
     It executes runs of `agents` and, with `allows_models`, of any model string, at most `slots` at once. After `stop`,
     runs have `drain_s` seconds to finish. Output is written to the log every `interval_s` seconds, which is when
-    subscribers see it. Calls wait `approval_s` seconds for their approval, after which `on_expiry` applies; None means
-    no limit. The service periodically enqueues runs of its agents that are in progress according to their log but
-    unknown to the engine. If the program has configured OpenTelemetry, gauges show the engine's load.
+    subscribers see it. Calls wait `approval_s` seconds for their approval, after which `on_expiry` applies. They wait
+    `answer_s` seconds for the result of a client, after which their run is stopped. None means no limit. The service
+    periodically enqueues runs of its agents that are in progress according to their log but unknown to the engine. If
+    the program has configured OpenTelemetry, gauges show the engine's load.
     """
 
     def __init__(
@@ -224,6 +225,7 @@ class WorkerService:
         interval_s: float = INTERVAL_S,
         approval_s: float | None = None,
         on_expiry: OnExpiry = "deny",
+        answer_s: float | None = None,
         telemetry: Telemetry | bool = True,
     ) -> None:
         self._engine = engine
@@ -238,6 +240,7 @@ class WorkerService:
             detail=LogDetail(interval_s=interval_s, previews=True, inputs=True),
             approval_s=approval_s,
             on_expiry=on_expiry,
+            answer_s=answer_s,
         )
         self._reconciler = Reconciler(
             shared(store),

@@ -61,7 +61,8 @@ class Worker:
     """Executes runs in this process: `await engine.work(worker.drive, queues=queues, slots=50)`.
 
     `agent_of` returns the agent with a name, and raises SidestreamError if this worker does not know it. Calls wait
-    `approval_s` seconds for their approval, after which `on_expiry` applies.
+    `approval_s` seconds for their approval, after which `on_expiry` applies. They wait `answer_s` seconds for the
+    result of a client, after which the run is stopped.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Worker:
         detail: LogDetail | None = None,
         approval_s: float | None = None,
         on_expiry: OnExpiry = "deny",
+        answer_s: float | None = None,
     ) -> None:
         self._store = store
         self._engine = engine
@@ -80,6 +82,7 @@ class Worker:
         self._detail = detail or LogDetail(interval_s=INTERVAL_S, previews=True, inputs=True)
         self._approval_s = approval_s if on_expiry != "wait" else None
         self._on_expiry = on_expiry
+        self._answer_s = answer_s
         self._driven: dict[str, _Driven] = {}
         """Runs being executed, by conversation id."""
         self._offered: dict[str, _Driven] = {}
@@ -161,7 +164,7 @@ class Worker:
         offered = self._offered[conversation] = _Driven(run)
         try:
             await self.carry(claim, run, is_offered=True)
-            outcome = await self._offered_outcome(claim, run, beginning.after)
+            outcome = await self._offered_outcome(claim, run, beginning)
         except (StoreError, LeaseLostError) as error:
             _log.warning("conversation %s: %s", conversation, redact(str(error)))
             return error
@@ -176,11 +179,11 @@ class Worker:
                 offered.ended.set()
         return None
 
-    async def _offered_outcome(self, claim: OwnClaim, run: Run[Any], after: int) -> Outcome | None:
+    async def _offered_outcome(self, claim: OwnClaim, run: Run[Any], beginning: Beginning) -> Outcome | None:
         """Return how far an offered run came, without reading its chat again."""
         conversation = claim.task.conversation
         if (position := claim.ended_at) is None:
-            rows = await self._store.read(conversation, after)
+            rows = await self._store.read(conversation, beginning.after)
             if not rows or open_run(rows) is not None:
                 return Outcome(position=rows[-1].seq, is_handed_over=True) if rows else None
             position = rows[-1].seq
@@ -188,13 +191,20 @@ class Worker:
             await self._store.clear_posts(conversation)
         if not isinstance(run.turn.command, AwaitDecision):
             return Outcome(position=position)
-        return Outcome(position=position, is_waiting=True, until=await self._expiry(conversation, run.state.approvals))
+        store = FencedStore(self._store, claim.token)
+        return await self._waiting(store, conversation, position, run.state.approvals, beginning.job)
 
-    async def _expiry(self, conversation: str, pending: Sequence[PendingApproval]) -> float | None:
-        """Return when the pending approvals of a conversation expire, or None if they do not."""
-        if self._approval_s is None:
-            return None
-        return expires_at(await self._store.read(conversation), pending, self._approval_s)
+    async def _waiting(
+        self, store: SharedStore, conversation: str, position: int, pending: Sequence[PendingApproval], job: Job | None
+    ) -> Outcome:
+        """Return the outcome of a run that waits, or end it if only a client could answer that will not come back."""
+        if job is not None and job.is_stateless and all(entry.is_external for entry in pending):
+            rows = await store.read(conversation)
+            return Outcome(position=await open_runs.cancel_run(store, conversation, rows))
+        has_limit = any((self._answer_s if entry.is_external else self._approval_s) is not None for entry in pending)
+        rows = await self._store.read(conversation) if has_limit else []
+        until = expires_at(rows, pending, self._approval_s, self._answer_s)
+        return Outcome(position=position, is_waiting=True, until=until)
 
     async def _broken_outcome(self, claim: Claim, run: Run[Any], after: int, cause: Exception) -> Outcome | None:
         """End an offered run that has raised something other than its own errors."""
@@ -209,13 +219,13 @@ class Worker:
             position=await open_runs.fail_run(store, conversation, rows, reason, run.turn.state.usage, error=error)
         )
 
-    async def outcome(self, chat: Chat[Any]) -> Outcome:
+    async def outcome(self, chat: Chat[Any], store: SharedStore, job: Job) -> Outcome:
         """Return how far a conversation has come according to its log. Raises StoreError if it cannot be read."""
         await chat.load()
         if chat.status == "unfinished":
             return Outcome(position=chat.head, is_handed_over=True)
         if chat.status == "waiting":
-            return Outcome(position=chat.head, is_waiting=True, until=await self._expiry(chat.id, chat.approvals))
+            return await self._waiting(store, chat.id, chat.head, chat.approvals, job)
         await self._store.clear_posts(chat.id)
         return Outcome(position=chat.head)
 
@@ -268,31 +278,31 @@ class Worker:
             if chat.status == "unfinished":
                 if chat.run_state is not None and open_runs.waits_for_decisions(chat.run_state):
                     await open_runs.suspend_run(store, conversation, rows, chat.run_state)
-                    return await self.outcome(chat)
+                    return await self.outcome(chat, store, job)
                 chat.run_details = driven_details(replace(job, attempt=attempt, has_expired=False))
                 call = job.call_settings(chat.agent)
                 run = chat.resume_stream(output_type=job.output, errors="parts", **call)
                 await self.carry(claim, run)
-                return await self.outcome(chat)
+                return await self.outcome(chat, store, job)
         except ConfigurationError as error:
             return await self._failed(store, conversation, rows, redact(str(error)))
         if chat.status == "complete" and open_run(rows) is not None:
             await open_runs.finish_run(store, conversation, rows)
-        return await self.outcome(chat)
+        return await self.outcome(chat, store, job)
 
     async def _waited(self, claim: Claim, chat: Chat[Any], store: FencedStore, rows: list[Row], job: Job) -> Outcome:
         """Apply `on_expiry` to a waiting turn if its approvals have timed out, or keep waiting."""
-        until = expires_at(rows, chat.approvals, self._approval_s)
+        until = expires_at(rows, chat.approvals, self._approval_s, self._answer_s)
         if until is None or time.time() < until:
             return Outcome(position=chat.head, is_waiting=True, until=until)
-        if self._on_expiry == "stop":
+        if self._on_expiry == "stop" or any(entry.is_external for entry in chat.approvals):
             return Outcome(position=await open_runs.cancel_run(store, chat.id, rows))
         _log.info("conversation %s: approval timed out", chat.id)
         chat.run_details = driven_details(replace(job, attempt=2, has_expired=True))
         call = job.call_settings(chat.agent)
         run = chat.resume_stream(denials(chat.approvals), output_type=job.output, errors="parts", **call)
         await self.carry(claim, run)
-        return await self.outcome(chat)
+        return await self.outcome(chat, store, job)
 
     async def _failed(self, store: FencedStore, conversation: str, rows: list[Row], reason: str) -> Outcome:
         """End a turn that cannot be executed, giving the reason, unless it has already ended or waits."""

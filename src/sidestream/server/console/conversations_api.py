@@ -14,7 +14,7 @@ from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.requests import checked, json_response, owner_of, read_json, server_of
 from sidestream.server.server import Server
 from sidestream.store.expiry import conversations_of
-from sidestream.store.ids import ConversationId, chat_of, is_id
+from sidestream.store.ids import STATELESS, UNSTORED, ConversationId, chat_of, is_id
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import open_run
 
@@ -44,7 +44,7 @@ async def list_conversations(request: Request) -> Response:
     """List the tenant's conversations, pinned ones first, then last changed first.
 
     `before` is the `next` of the previous page. A chat with branches is listed at its newest branch, and may appear
-    again on a later page.
+    again on a later page. Calls of stateless APIs are listed only with `all=true`.
     """
     server, owner = server_of(request), owner_of(request)
     limit = max(1, min(_number(request, "limit", 50), MAX_LISTED))
@@ -52,13 +52,15 @@ async def list_conversations(request: Request) -> Response:
     search = request.query_params.get("search", "").strip()
     if len(search) > MAX_SEARCH:
         raise RequestError(400, f"search must have at most {MAX_SEARCH} characters", param="search")
+    is_all = request.query_params.get("all", "false").lower() == "true"
+    hidden = () if is_all else tuple(f"{owner}/{start}" for start in (STATELESS, UNSTORED))
     listing = Listing(server, owner, search, await server.store.pins(owner))
     if before is None:
-        await listing.add_first(limit)
+        await listing.add_first(limit, hidden)
     found = listing.found
     shown, has_more = len(found), True
     while has_more and len(found) - shown < limit:
-        page = await server.store.conversations(limit, before, prefix=f"{owner}/", search=search)
+        page = await server.store.conversations(limit, before, prefix=f"{owner}/", search=search, without=hidden)
         has_more = len(page) >= limit
         for info in page:
             # Keep conversations with the same time on one page, because the next page starts before that time.
@@ -102,12 +104,15 @@ class Listing:
         self._search = search
         self._pins = pins
 
-    async def add_first(self, limit: int) -> None:
-        """Add what only the first page has: pinned chats, or in a search those whose title contains the string."""
+    async def add_first(self, limit: int, hidden: tuple[str, ...]) -> None:
+        """Add what only the first page has: pinned chats, or in a search those whose title contains the string.
+
+        Chats whose ids begin with one of `hidden` are left out of a search.
+        """
         store, ids = self._server.store, [str(ConversationId(self._owner, chat)) for chat in self._pins]
         if self._search:
             titled = await store.titled(self._search, prefix=f"{self._owner}/", limit=limit)
-            ids = [chat_of(id) for id in titled]
+            ids = [chat_of(id) for id in titled if not id.startswith(hidden)]
         newest: dict[str, ConversationInfo] = {}
         for start in range(0, len(ids), MAX_PINS):
             for info in await conversations_of(store, ids[start : start + MAX_PINS]):

@@ -62,17 +62,27 @@ class Execution:
         detail: LogDetail,
         approval_s: float | None,
         on_expiry: OnExpiry,
+        answer_s: float | None,
     ) -> None:
         self.is_worker = engine is None
         """Whether this process executes the engine's tasks."""
         self.engine: Engine = engine or EmbeddedEngine(store)
         self.claims = self.engine if isinstance(self.engine, EmbeddedEngine) else None
         """The engine, if it grants claims on runs that start in this process."""
-        self.worker = Worker(store, self.engine, agent_of, detail=detail, approval_s=approval_s, on_expiry=on_expiry)
+        self.worker = Worker(
+            store,
+            self.engine,
+            agent_of,
+            detail=detail,
+            approval_s=approval_s,
+            on_expiry=on_expiry,
+            answer_s=answer_s,
+        )
         self._store = store
         self._agents = agents if only is None or engine is not None else only
         self._queues = [*agents, MODELS] if self._agents is agents else [*self._agents]
         self._expires_after_s = approval_s if on_expiry != "wait" else None
+        self._answer_s = answer_s
         self._reconciler = Reconciler(
             store,
             self.engine,
@@ -143,10 +153,9 @@ class Execution:
         return await self.claims.drivers(conversations) if self.claims is not None else {}
 
     async def expires_at(self, conversation: str, pending: Collection[PendingApproval]) -> float | None:
-        """Return when pending approvals expire, or None if they do not."""
-        if self._expires_after_s is None:
-            return None
-        return expires_at(await self._store.read(conversation), tuple(pending), self._expires_after_s)
+        """Return when pending calls expire, or None if they do not."""
+        rows = await self._store.read(conversation)
+        return expires_at(rows, tuple(pending), self._expires_after_s, self._answer_s)
 
     async def health(self) -> JsonObject:
         """Return the status of this process as a worker reports its own."""
