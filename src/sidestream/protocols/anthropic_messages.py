@@ -9,6 +9,7 @@ from typing import Any
 
 from sidestream import jsontext, parts
 from sidestream.jsontext import JsonObject
+from sidestream.tools.approvals import APPROVAL_TOOL, ApprovalCall
 
 _REASONS: dict[parts.FinishReason, str] = {
     "stop": "end_turn",
@@ -33,12 +34,24 @@ class _Block:
 
 
 class MessagesEncoder:
-    """An encoder of one run's parts as events. `functions` are the names of the tools that the client runs."""
+    """An encoder of one run's parts as events.
 
-    def __init__(self, *, id: str, model: str, functions: Collection[str] = ()) -> None:
+    `functions` are the names of the tools that the client runs. `ask` returns the call that asks the client for an
+    approval, or the error if it cannot answer one.
+    """
+
+    def __init__(
+        self,
+        *,
+        id: str,
+        model: str,
+        functions: Collection[str] = (),
+        ask: Callable[[parts.ToolApprovalRequest], ApprovalCall | parts.Error] | None = None,
+    ) -> None:
         self._id = id
         self._model = model
         self._functions = frozenset(functions)
+        self._ask = ask
         self._blocks: dict[str, _Block] = {}
         """Blocks not sent completely, by part id, in order. Only the first is being sent."""
         self._is_sending = False
@@ -199,6 +212,19 @@ class MessagesEncoder:
         self._close(part.id)
         return []
 
+    def approval(self, part: parts.ToolApprovalRequest) -> list[JsonObject]:
+        """Ask the client for an approval with a call, or fail if it cannot answer."""
+        if self._ask is None or part.is_external:
+            return []
+        asked = self._ask(part)
+        if isinstance(asked, parts.Error):
+            return self.failed(asked)
+        self._blocks[asked.id] = _Block({"type": "tool_use", "id": asked.id, "name": APPROVAL_TOOL, "input": {}})
+        self._delta(asked.id, {"type": "input_json_delta", "partial_json": jsontext.dumps(asked.input).decode()})
+        self._close(asked.id)
+        self._has_calls = True
+        return []
+
     def failed(self, part: parts.Error) -> list[JsonObject]:
         """Keep the run's error; tool errors do not fail a run."""
         self.error = part if part.kind != "tool" else self.error
@@ -230,6 +256,7 @@ _HANDLERS: dict[type, Callable[[MessagesEncoder, Any], list[JsonObject]]] = {
     parts.ToolInputStart: MessagesEncoder.input_start,
     parts.ToolInputDelta: MessagesEncoder.input_delta,
     parts.ToolCall: MessagesEncoder.call,
+    parts.ToolApprovalRequest: MessagesEncoder.approval,
     parts.Error: MessagesEncoder.failed,
     parts.Finish: MessagesEncoder.finish,
 }

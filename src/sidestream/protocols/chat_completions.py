@@ -9,6 +9,7 @@ from typing import Any
 
 from sidestream import jsontext, parts
 from sidestream.jsontext import JsonObject, as_object
+from sidestream.tools.approvals import APPROVAL_TOOL, ApprovalCall
 
 _REASONS: dict[parts.FinishReason, str] = {
     "stop": "stop",
@@ -23,14 +24,26 @@ _REASONS: dict[parts.FinishReason, str] = {
 
 
 class ChatCompletionsEncoder:
-    """An encoder of one run's parts as chunks. `functions` are the names of the tools that the client runs."""
+    """An encoder of one run's parts as chunks.
+
+    `functions` are the names of the tools that the client runs. `ask` returns the call that asks the client for an
+    approval, or the error if it cannot answer one.
+    """
 
     def __init__(
-        self, *, id: str, model: str, created: int, functions: Collection[str] = (), include_usage: bool = False
+        self,
+        *,
+        id: str,
+        model: str,
+        created: int,
+        functions: Collection[str] = (),
+        include_usage: bool = False,
+        ask: Callable[[parts.ToolApprovalRequest], ApprovalCall | parts.Error] | None = None,
     ) -> None:
         self._base = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
         self._functions = frozenset(functions)
         self._include_usage = include_usage
+        self._ask = ask
         self._calls: dict[str, int] = {}
         """Indexes of the client's calls, by call id."""
         self._written: set[str] = set()
@@ -145,6 +158,16 @@ class ChatCompletionsEncoder:
         name: JsonObject = {"name": part.name} if is_new else {}
         return [self._call_chunk(part.id, {**name, "arguments": text}, is_new=is_new)]
 
+    def approval(self, part: parts.ToolApprovalRequest) -> list[JsonObject]:
+        """Ask the client for an approval with a call, or fail if it cannot answer."""
+        if self._ask is None or part.is_external:
+            return []
+        asked = self._ask(part)
+        if isinstance(asked, parts.Error):
+            return self.failed(asked)
+        arguments = jsontext.dumps(asked.input).decode()
+        return [self._call_chunk(asked.id, {"name": APPROVAL_TOOL, "arguments": arguments}, is_new=True)]
+
     def failed(self, part: parts.Error) -> list[JsonObject]:
         """Keep the run's error; tool errors do not fail a run."""
         self.error = part if part.kind != "tool" else self.error
@@ -174,6 +197,7 @@ _HANDLERS: dict[type, Callable[[ChatCompletionsEncoder, Any], list[JsonObject]]]
     parts.ToolInputStart: ChatCompletionsEncoder.input_start,
     parts.ToolInputDelta: ChatCompletionsEncoder.input_delta,
     parts.ToolCall: ChatCompletionsEncoder.call,
+    parts.ToolApprovalRequest: ChatCompletionsEncoder.approval,
     parts.Error: ChatCompletionsEncoder.failed,
     parts.Finish: ChatCompletionsEncoder.finish,
 }

@@ -1,7 +1,7 @@
 """Long conversations, whose history a run keeps within the model's context window."""
 
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, to_builtins
@@ -10,8 +10,9 @@ from sidestream.errors import ConfigurationError, RunError
 from sidestream.messages import shortening
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.tokens import message_tokens
-from sidestream.parts import Custom, StepFinish, Usage
+from sidestream.parts import Custom, StepFinish, StreamPart, Usage
 from sidestream.providers.protocol import ChatModel, CompactionPlan
+from sidestream.transport.waits import report_wait
 
 Strategy = Literal["auto", "provider", "summary", "cut"]
 
@@ -82,8 +83,13 @@ class ContextKeeper:
         self._summarize = summarize
         self._shortened_step: int | None = None
 
-    def measure(self, messages: Sequence[ChatMessage], part: StepFinish) -> None:
-        """Remember the tokens of a request and its answer, which is the last message."""
+    def measure(self, messages: Sequence[ChatMessage], parts: Iterable[StreamPart]) -> None:
+        """Remember the tokens of a request and its answer, which is the last message, if the parts end a step."""
+        for part in parts:
+            if isinstance(part, StepFinish):
+                self._measure(messages, part)
+
+    def _measure(self, messages: Sequence[ChatMessage], part: StepFinish) -> None:
         if part.reason == "error" or not messages or messages[-1].role != "model" or not part.usage.input.total:
             return
         last, tokens = messages[-1], part.usage.input.total + part.usage.output.text
@@ -138,6 +144,7 @@ class ContextKeeper:
         what = f"{len(gone)} older messages no longer fit the model's context window"
         if self._config.strategy == "cut":
             return {"message": f"{what} and were dropped."}
+        report_wait("compaction", f"Summarising {len(gone)} older messages to fit the model's context window.")
         text = shortening.transcript(gone, window // 2 if window else _TRANSCRIPT_TOKENS)
         try:
             summary = await self._summarize(text)

@@ -11,18 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from sidestream.errors import Blocked, OutputInvalidError, RunError, SteerError, StoreError, ToolRaisedError
-from sidestream.limits import MAX_PENDING_STEERS
+from sidestream.errors import Blocked, OutputInvalidError, RunError, StoreError, ToolRaisedError
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steer_of
 from sidestream.output import OutputError
-from sidestream.parts import Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
-from sidestream.providers.protocol import UPLOADS, Decoder, Encoded
-from sidestream.run.preparation import Interruption, Preparation, are_empty, decoder_for, opening_notices
+from sidestream.parts import Error, Finish, FinishReason, Raw, StreamPart, StreamStart
+from sidestream.providers.protocol import Decoder, Encoded
+from sidestream.run.preparation import (
+    Interruption,
+    Preparation,
+    are_empty,
+    check_steerable,
+    decoder_for,
+    opening_notices,
+)
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
 from sidestream.run.run_record import RunRecord
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
+from sidestream.run.waiting import Waits
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.tools.approvals import ApprovalError, Decision, Question, Ruling, new_approval_id
 from sidestream.transport.calls import HttpCall, HttpResponse
@@ -77,6 +84,7 @@ class Driver:
         self._decisions = None if decisions is None else tuple(decisions)
         self._preparation = Preparation(turn, settings)
         self._staging = Staging()
+        self.waits = Waits(turn, is_logged=self._is_recorded)
         if self._decisions is not None:
             turn.check_decisions(self._decisions)
 
@@ -148,12 +156,8 @@ class Driver:
         it. All such messages enter a run here.
         """
         turn = self._turn
-        if self._is_ended or self._is_closed or turn.is_over:
-            raise self._refusal()
-        if len(turn.state.steers) >= MAX_PENDING_STEERS:
-            raise SteerError(
-                f"{MAX_PENDING_STEERS} messages are already pending; wait until the next request takes them"
-            )
+        is_over = self._is_ended or self._is_closed or turn.is_over
+        check_steerable(turn, self.ready, self.reason, is_over=is_over)
         steer = steer_of(message, f"steer_{os.urandom(8).hex()}")
         parts = turn.steered(steer)
         if parts:
@@ -165,21 +169,15 @@ class Driver:
             await self._native.offer()
         return steer.id
 
-    def _refusal(self) -> SteerError:
-        if isinstance(self._turn.command, AwaitDecision):
-            return SteerError("the run is waiting for an approval; resume it, and steer the resumed run", "approval")
-        reason = self.reason or next((part.reason for part in self.ready if isinstance(part, Finish)), None)
-        how = "the run was closed" if reason is None else f"the run has finished ({reason})"
-        return SteerError(f"{how}; send the message as a new prompt", reason)
-
     @property
     def owns_connection(self) -> bool:
         """Whether a connection is left to close."""
-        return self.response is not None or (self._native is not None and not self._is_ended and not self._is_closed)
+        is_native = self._native is not None and not self._is_ended and not self._is_closed
+        return self.response is not None or is_native or self.waits.is_pending
 
     async def release(self) -> None:
         """Close the connections of a dropped run."""
-        for entry in (self.response, self._native):
+        for entry in (self.waits, self.response, self._native):
             if entry is not None:
                 await entry.aclose()
 
@@ -228,7 +226,8 @@ class Driver:
     def _command(self) -> Awaitable[None]:
         match self._turn.command:
             case Send():
-                return self._prepare() if self._encoded is None else self._open(self._encoded)
+                work = self._prepare if (is_new := self._encoded is None) else self._open
+                return work() if is_new and self._settings.context is None else self.waits.advance(work, self._put)
             case Fetch(refs=refs):
                 from sidestream.run.transfers import fetch_all
 
@@ -302,6 +301,7 @@ class Driver:
     async def _stop(self, *, is_left: bool = False) -> None:
         self._is_closed = True
         self._interruption.interrupt()
+        await self.waits.aclose()
         if self._background is not None:
             self._background.close()
         if self._tools is not None:
@@ -329,9 +329,7 @@ class Driver:
         if self._interceptor is not None:
             self._interceptor.emitted(parts)
         if self._settings.context is not None:
-            for part in parts:
-                if isinstance(part, StepFinish):
-                    self._settings.context.measure(self._turn.state.messages, part)
+            self._settings.context.measure(self._turn.state.messages, parts)
         if self._is_recorded and not self._is_ended:
             self._record.feed(parts)
 
@@ -367,18 +365,24 @@ class Driver:
                     return
                 self.error = error
                 parts = self._turn.failed(part)
+        self.waits.end()
         self._put(parts)
         self._preparation.record()
 
-    async def _open(self, encoded: Encoded) -> None:
+    async def _open(self) -> None:
         """Send the request and wait until the answer begins to arrive."""
-        self._encoded = None
+        encoded = self._encoded
+        assert encoded is not None
         turn, settings, background, listener = self._turn, self._settings, self._background, self._listener
         await self._commit()
         try:
             call = encoded.call if background is None else background.opening(encoded)
-            with _UNOBSERVED if listener is None else listener.sending(call):
-                response = await self._request(call)
+            try:
+                with _UNOBSERVED if listener is None else listener.sending(call):
+                    response = await self._request(call)
+            finally:
+                self._encoded = None
+                self.waits.end()
         except RunError as error:
             log_refused(f"step {turn.state.step + 1}", error)
             if listener is not None:
@@ -386,9 +390,7 @@ class Driver:
             if background is not None and (lost := background.lost(error)):
                 self._put(turn.received(lost))
                 return
-            recovery, part = settings.model.recover(error), part_of_error(error)
-            if recovery is not None and recovery.drop == UPLOADS and not encoded.names_uploads:
-                recovery = None  # The missing file is the user's own.
+            recovery, part = self._preparation.recovery(error, encoded), part_of_error(error)
             if recovery is None and turn.may_fall_back(part):
                 await self._fall_back(part)
                 return
@@ -580,8 +582,7 @@ class Driver:
     # Calls and output
 
     async def _judge(self, questions: tuple[Question, ...]) -> None:
-        verdict_on = self._settings.verdict_on
-        verdicts: dict[str, Ruling] = {question.call_id: await verdict_on(question) for question in questions}
+        verdicts: dict[str, Ruling] = {entry.call_id: await self._settings.verdict_on(entry) for entry in questions}
         self._put_asked(self._turn.judged(verdicts, new_approval_id))
 
     async def _check(self, text: str) -> None:

@@ -1,7 +1,7 @@
 """The requests of a run, with the encoding of its history, cancellation, and the switch to another model."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -10,19 +10,21 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.errors import RunError
+from sidestream.errors import RunError, SteerError
 from sidestream.jsontext import loads, without_none
+from sidestream.limits import MAX_PENDING_STEERS
 from sidestream.logs import get_logger
 from sidestream.messages.shortening import shortened_by
 from sidestream.messages.tokens import text_tokens
-from sidestream.parts import Custom, Error, Raw, StreamPart
-from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, TakesUpCalls
+from sidestream.parts import Custom, Error, Finish, FinishReason, Raw, StreamPart
+from sidestream.providers.protocol import UPLOADS, Decoder, Encoded, ModelRequest, Recovery, TakesUpCalls
 from sidestream.run.run_log import log_session
 from sidestream.run.settings import RunSettings
 from sidestream.text.redaction import redact
 from sidestream.transport.calls import HttpResponse, Opening
 from sidestream.turn.ledger import CONTEXT, MODEL_FALLBACK, open_calls
 from sidestream.turn.machine import Turn
+from sidestream.turn.state import AwaitDecision
 
 if TYPE_CHECKING:
     from sidestream.run.background import BackgroundAnswer
@@ -117,6 +119,13 @@ class Preparation:
         self.warnings = (*setup.warnings, *await settings.toolbox.refresh())
         self._turn.set_tools(settings.toolbox.tools)
 
+    def recovery(self, error: RunError, encoded: Encoded) -> Recovery | None:
+        """Return what the next try leaves out because the provider refused the request, or None."""
+        recovery = self._settings.model.recover(error)
+        if recovery is not None and recovery.drop == UPLOADS and not encoded.names_uploads:
+            return None  # The missing file is the user's own.
+        return recovery
+
     def record(self) -> None:
         """Record how the request differs from the usual one, if it does."""
         recorder, state = self._settings.hooks.recorder, self._turn.state
@@ -168,6 +177,18 @@ def decoder_for(encoded: Encoded, turn: Turn) -> Decoder:
     if turn.state.hosted and isinstance(decoder, TakesUpCalls):
         decoder.take_up(open_calls(turn.state))
     return decoder
+
+
+def check_steerable(turn: Turn, ready: Iterable[StreamPart], reason: FinishReason | None, *, is_over: bool) -> None:
+    """Raise SteerError if a run cannot take a message. `ready` are its parts that were not read yet."""
+    if is_over and isinstance(turn.command, AwaitDecision):
+        raise SteerError("the run is waiting for an approval; resume it, and steer the resumed run", "approval")
+    if is_over:
+        reason = reason or next((part.reason for part in ready if isinstance(part, Finish)), None)
+        how = "the run was closed" if reason is None else f"the run has finished ({reason})"
+        raise SteerError(f"{how}; send the message as a new prompt", reason)
+    if len(turn.state.steers) >= MAX_PENDING_STEERS:
+        raise SteerError(f"{MAX_PENDING_STEERS} messages are already pending; wait until the next request takes them")
 
 
 class Interruption:

@@ -153,6 +153,7 @@ class Run(Generic[T]):
         await self.aclose()
 
     def __aiter__(self) -> Self:
+        self._driver.waits.is_watched = True
         return self
 
     async def __anext__(self) -> StreamPart:
@@ -207,9 +208,13 @@ class Run(Generic[T]):
         """Create a fold of this run's parts to its chunks."""
         return Chunking(self.turn, self._settings)
 
-    async def chunks(self) -> AsyncGenerator[ChatResult[str]]:
-        """Yield the run in chunks, each with what is new. A failed run raises after its last chunk."""
+    async def chunks(self, *, is_watched: bool = True) -> AsyncGenerator[ChatResult[str]]:
+        """Yield the run in chunks, each with what is new. A failed run raises after its last chunk.
+
+        Unless `is_watched`, a wait is not reported while it lasts.
+        """
         ready, chunking = self._ready, self.chunking()
+        self._driver.waits.is_watched = is_watched
         try:
             for chunk in chunking.opening():
                 yield chunk
@@ -233,7 +238,7 @@ class Run(Generic[T]):
         """
         folding = ResultFold(self._settings.result_metadata)
         try:
-            async for chunk in self.chunks():
+            async for chunk in self.chunks(is_watched=False):
                 folding.feed(chunk)
         except RunError as error:
             error.result = folding.result()

@@ -8,7 +8,7 @@ once. An approval may also be remembered for further calls to the tool in the co
 import os
 import sys
 from collections.abc import Awaitable, Callable, Container, Iterable
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -213,6 +213,17 @@ def digest_of(tool: str, arguments: Any, form: JsonObject | None = None) -> str:
 
     parts = [tool, arguments] if form is None else [tool, arguments, form]
     return hashlib.sha256(jsontext.canonical(parts)).hexdigest()
+
+
+APPROVAL_TOOL: Final = "sidestream_approval"
+"""Name of the tool through which APIs without approvals ask their client. A call to it is not the model's."""
+
+
+class ApprovalCall(Struct, frozen=True):
+    """A question to a client, as a call to `APPROVAL_TOOL`."""
+
+    id: str
+    input: JsonObject
 
 
 def new_approval_id() -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.transport.calls import HttpCall, HttpResponse, Transport, WrappedResponse
+from sidestream.transport.waits import MIN_REPORTED_S, report_wait
 
 MINUTE_S: Final = 60.0
 
@@ -74,6 +75,7 @@ class Limiter:
             waiter = _Waiter()
             self._queue.append(waiter)
         asked_s = monotonic()
+        reported: tuple[float | None] | None = None
         try:
             while True:
                 with self._lock:
@@ -81,7 +83,11 @@ class Limiter:
                     if is_first and self._start():
                         return monotonic() - asked_s
                     wait_s = self._pause_s() if is_first else None
-                await waiter.sleep(wait_s)
+                is_due = wait_s is not None or monotonic() >= asked_s + MIN_REPORTED_S
+                if is_due and (reported is None or (reported[0] is None) != (wait_s is None)):
+                    reported = (wait_s,)
+                    report_wait("limiter", _waiting_message(wait_s), wait_s)
+                await waiter.sleep(wait_s if is_due else MIN_REPORTED_S)
         finally:
             with self._lock:
                 self._queue.remove(waiter)
@@ -120,6 +126,12 @@ class Limiter:
     def _wake_first(self) -> None:
         if self._queue:
             self._queue[0].wake()
+
+
+def _waiting_message(wait_s: float | None) -> str:
+    if wait_s is None:
+        return "Other requests come first. Waiting for a free slot of the limiter."
+    return f"The limiter allows the next request in {wait_s:.3g} s."
 
 
 class LimitedTransport:

@@ -16,6 +16,7 @@ from sidestream.limits import Limits
 from sidestream.logs import get_logger
 from sidestream.text.urls import origin_of
 from sidestream.transport.calls import HttpCall, Opening
+from sidestream.transport.waits import report_wait
 
 T = TypeVar("T")
 
@@ -125,6 +126,7 @@ async def with_retries(
             if wait_s is None or clock_s() + wait_s > deadline_s:
                 raise
             cause = str(error.status or error.code or type(error).__name__)
+            why = f"answered {error.status}" if error.status else "did not answer"
         attempts.causes += (cause,)
         attempts.wait_s += wait_s
         # Log outside `except`, so that the next error is not chained to this one.
@@ -135,5 +137,13 @@ async def with_retries(
             origin_of(call.url),
             len(attempts.causes),
             limits.max_retries,
+        )
+        report_wait(
+            "retry",
+            f"The provider {why}. Trying again in {wait_s:.3g} s.",
+            wait_s,
+            cause=cause,
+            attempt=len(attempts.causes) + 1,
+            attempts=limits.max_retries + 1,
         )
         await sleep(wait_s)

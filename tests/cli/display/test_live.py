@@ -32,6 +32,7 @@ from sidestream.testing import (
     sse,
 )
 from sidestream.tools.approvals import Question
+from sidestream.transport.waits import RequestWait
 from sidestream.turn.rounds import granted
 
 DEMO = Path(cli.__file__).parent / "commands" / "demo"
@@ -286,3 +287,34 @@ def test_call_line_says_tool_is_allowed_in_conversation():
     view.close()
     lines = [line for line in place.getvalue().splitlines() if line.startswith("book ") or line == "book"]
     assert lines == ["book", "book · allowed in this conversation"]
+
+
+@requirement("R213")
+def test_wait_counts_down_and_ends():
+    place, now = io.StringIO(), [100.0]
+    console = Console(file=place, force_terminal=True, width=80, height=30, highlight=False, markup=False)
+    screen = LiveScreen(place, place, clock=lambda: now[0], console=console, refreshes=False)
+    view = ProgressView(screen, detail=Detail(hints=False))
+    wait = RequestWait(reason="retry", since=1000.0, until=1042.0, message="The provider answered 429.")
+    view.feed(wait.part())
+
+    def shown() -> str:
+        return "\n".join(str(line) for line in console.render_lines(screen.region(), pad=False))
+
+    assert "Waiting to try again" in shown()
+    assert "42 s" in shown()
+    now[0] += 30.5
+    assert "12 s" in shown()
+    now[0] += 60
+    assert "0 s" in shown()
+    view.feed(wait.part(is_over=True))
+    assert "Waiting to try again" not in shown()
+
+
+def test_wait_is_one_line_without_terminal():
+    out, err = io.StringIO(), io.StringIO()
+    view = ProgressView(Screen(out, err), detail=Detail(hints=False))
+    wait = RequestWait(reason="retry", since=1000.0, until=1042.0, message="The provider answered 429.")
+    for part in (wait.part(), wait.part(is_over=True)):
+        view.feed(part)
+    assert err.getvalue() == "note: The provider answered 429.\n"

@@ -20,6 +20,13 @@ FIRST_LINES, LAST_LINES = 4, 8
 """Lines shown of a tool's output; those between are counted."""
 
 THINKING = "Thinking…"
+WAITS = {
+    "retry": "Waiting to try again",
+    "limiter": "Waiting for the rate limiter",
+    "queue": "Waiting for a worker",
+    "compaction": "Summarising older messages",
+}
+"""Labels of waits, by reason."""
 LOCAL = "here"
 """Location shown for a tool that the provider does not execute."""
 GRANTED = "allowed in this conversation"

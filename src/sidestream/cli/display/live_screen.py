@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from math import ceil
 from threading import Event, Lock, RLock, Thread
 from typing import Any, Literal, TextIO
 
@@ -141,6 +142,8 @@ class _Running(Struct):
     text: str
     where: str
     began: float
+    until: float | None = None
+    """End of a wait, to count down to."""
 
 
 class LiveScreen(Screen):
@@ -234,6 +237,14 @@ class LiveScreen(Screen):
                 self._calls.setdefault("", _Running(formatting.THINKING, "", self._clock()))
             else:
                 self._calls.pop("", None)
+
+    def waiting(self, message: str, label: str, left_s: float | None) -> None:
+        with self._lock:
+            if message:
+                now = self._clock()
+                self._calls["waiting"] = _Running(label, "", now, None if left_s is None else now + left_s)
+            else:
+                self._calls.pop("waiting", None)
 
     def typed(self, text: str) -> None:
         with self._lock:
@@ -384,6 +395,10 @@ class LiveScreen(Screen):
 def _row(call: _Running, now: float) -> RenderableType:
     """Return one line with a spinner, the call's label, elapsed time and location."""
     elapsed = now - call.began
+    if call.until is not None:
+        time_text = formatting.duration(float(max(ceil(call.until - now), 0)))
+    else:
+        time_text = formatting.duration(float(int(elapsed))) if elapsed >= TIME_AFTER_S else ""
     table = Table.grid(expand=True, padding=(0, 1))
     table.add_column(width=1)
     table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -392,7 +407,7 @@ def _row(call: _Running, now: float) -> RenderableType:
     table.add_row(
         Text(SPINNER[int(elapsed * REFRESHES_PER_S) % len(SPINNER)], "cyan"),
         Text(call.text, "cyan"),
-        Text(formatting.duration(float(int(elapsed))) if elapsed >= TIME_AFTER_S else "", "dim"),
+        Text(time_text, "dim"),
         Text(call.where, "dim"),
     )
     return table

@@ -16,6 +16,7 @@ from sidestream.results.tool_labels import WRITING_CODE, is_code, language_of
 from sidestream.results.tool_runs import ToolRun, ToolRunFold
 from sidestream.text.redaction import redact
 from sidestream.tools.grants import CALL_GRANTED
+from sidestream.transport.waits import WAITING
 
 MAX_UNCITED = 3
 """Uncited sources that are listed. The others are counted."""
@@ -306,8 +307,19 @@ class ProgressView:
             self._screen.line("note: the final text differs from the streamed text and follows here", "yellow")
             self._screen.text(part.text)
 
+    def _wait(self, part: parts.Custom) -> None:
+        wait = jsontext.as_object(part.data)
+        message = "" if wait.get("over") is True else one_line(str(wait.get("message", "")))
+        until, since = wait.get("until"), wait.get("since")
+        left_s = until - since if isinstance(until, float) and isinstance(since, float) else None
+        label = formatting.WAITS.get(str(wait.get("reason")), message)
+        self._screen.waiting(message, label, left_s)
+
     def _custom(self, part: parts.Custom) -> None:
         message = jsontext.as_object(part.data).get("message")
+        if part.kind == WAITING:
+            self._wait(part)
+            return
         if part.kind in formatting.DATA_LOSS_KINDS:
             self._screen.end_text()
             self._screen.line(f"error: {formatting.data_loss(part)}", "red")

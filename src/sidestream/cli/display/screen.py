@@ -153,6 +153,14 @@ class Screen:
     def thinking(self, is_thinking: bool) -> None:
         """Show whether the model is reasoning."""
 
+    def waiting(self, message: str, label: str, left_s: float | None) -> None:
+        """Show that the run waits for `left_s` seconds. An empty message ends the wait.
+
+        A live screen counts down beside the label; others print the message.
+        """
+        if message:
+            self.line(f"note: {message}", "yellow")
+
     def image(self, data: bytes, mime_type: str, *, is_preview: bool) -> None:
         """Draw an image, if the terminal can."""
 

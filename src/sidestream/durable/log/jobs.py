@@ -19,6 +19,7 @@ from sidestream.providers.registry import ModelString, find_provider
 from sidestream.run.system import extended
 from sidestream.tools.server_side import INDEX, TOOLS, FileSearch, RemoteMCP, ServerSideTool, tool_named
 from sidestream.tools.tool import ExternalTool
+from sidestream.transport.waits import RequestWait
 
 MAX_ATTEMPTS = 5
 """Attempts before a run counts as failed, so that a run that kills its process is not retried indefinitely."""
@@ -65,6 +66,13 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_continued_by(self, later: "Job | None") -> bool:
         """Return whether `later` is the same request, executed for the first time or after an interruption."""
         return later is not None and (later.attempt > 1 or (later.attempt == 1 and self.attempt == 0))
+
+    def queue_wait(self, since: float) -> RequestWait | None:
+        """Return the wait of a run that no worker has executed yet, since the time of its first record."""
+        if self.attempt:
+            return None
+        message = "Waiting for a free worker." if self.at is None else "The message is scheduled for later."
+        return RequestWait(reason="queue", since=since, until=self.at, message=message)
 
     def call_settings(self, agent: Agent[Any]) -> CallSettings:
         """Return the call settings for the agent. Raises ConfigurationError if the job's settings are invalid."""

@@ -6,7 +6,8 @@
 
 The encoder is a pure fold of the part stream. All runs of a turn become one message. What the protocol has no chunk
 for is sent as `data-*` parts: `data-run`, `data-step`, `data-tool`, `data-approval`, `data-steer`, `data-notice`,
-`data-call` for the calls of subagents, and transient `data-code` for the code of tools while it is written.
+`data-waiting` while the run waits, `data-call` for the calls of subagents, and transient `data-code` for the code of
+tools while it is written.
 """
 
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from sidestream.results.content import is_hit
 from sidestream.stream.errors import redacted
 from sidestream.tools.approvals import PendingApproval
 from sidestream.tools.grants import CALL_GRANTED
+from sidestream.transport.waits import WAITING
 
 UI_MESSAGE_HEADERS: Final = {
     "Content-Type": "text/event-stream",
@@ -102,6 +104,8 @@ class UIMessageEncoder:
         self._notices = 0
         self._unknown = 0
         self._error: str | None = None
+        self._wait: JsonObject | None = None
+        """The wait that is not over."""
 
     def feed(self, part: parts.StreamPart, at: float | None = None, seq: int | None = None) -> list[Chunk]:
         """Return the chunks of the next part.
@@ -133,7 +137,7 @@ class UIMessageEncoder:
     def resumed(self, *, after_restart: bool = False) -> list[Chunk]:
         """Resume the turn, resetting an interrupted step because it will be repeated."""
         self._run["status"] = "running"
-        out = self._begin() if after_restart else []
+        out = [*self._waited(), *(self._begin() if after_restart else ())]
         step = self._step if self._is_in_step else self._step + 1
         if self._is_in_step:
             self._end_step()
@@ -145,7 +149,7 @@ class UIMessageEncoder:
 
     def cancelled(self, reason: str = "stopped") -> list[Chunk]:
         """End the message of a stopped run."""
-        out = [*self._begin(), *self._close(), *self.tools.cut_off(), *self._agents.cut_off()]
+        out = [*self._begin(), *self._waited(), *self._close(), *self.tools.cut_off(), *self._agents.cut_off()]
         self._run["status"] = "cancelled"
         return [*out, self._run_data(), {"type": "abort", "reason": reason}]
 
@@ -210,7 +214,7 @@ class UIMessageEncoder:
         return out
 
     def on_finish(self, part: parts.Finish) -> list[Chunk]:
-        out = [*self._begin(), *self._close(), *self.tools.states(part)]
+        out = [*self._begin(), *self._waited(), *self._close(), *self.tools.states(part)]
         self._run |= filled(
             status=_STATUSES.get(part.reason, "complete"),
             reason=part.reason,
@@ -272,6 +276,9 @@ class UIMessageEncoder:
         if part.kind == CALL_GRANTED:
             nested = self._agents.program(part)
             return self.tools.states(part) if nested is None else nested
+        if part.kind == WAITING:
+            self._wait = None if data.get("over") is True else data
+            return [*self._begin(), data_part("waiting", "waiting", **data)]
         vendor, _, name = part.kind.partition(".")
         message = data.get("message")
         if vendor == "sidestream" and isinstance(message, str):
@@ -314,6 +321,11 @@ class UIMessageEncoder:
     def _notice(self, kind: str, words: str, **more: Json) -> list[Chunk]:
         self._notices += 1
         return [data_part("notice", f"n{self._notices}", kind=kind, words=words, **more)]
+
+    def _waited(self) -> list[Chunk]:
+        """End a wait whose end was not reported, such as one in a queue or in a process that was killed."""
+        wait, self._wait = self._wait, None
+        return [] if wait is None else [data_part("waiting", "waiting", **{**wait, "over": True})]
 
     def _run_data(self) -> Chunk:
         return {"type": "data-run", "id": "run", "data": dict(self._run)}

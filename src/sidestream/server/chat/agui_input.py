@@ -16,7 +16,7 @@ from sidestream.server.chat.stream import sse_frames
 from sidestream.server.chat.turns import begin_turn
 from sidestream.server.errors import RequestError
 from sidestream.server.http.event_stream import event_stream
-from sidestream.server.http.requests import checked, owner_of, read_json, server_of
+from sidestream.server.http.requests import RUN_HEADER, checked, owner_of, read_json, server_of
 from sidestream.server.runs.decisions import Answer
 from sidestream.server.server import Server
 
@@ -43,7 +43,7 @@ async def post_run(request: Request) -> Response:
         approval_s = server.settings.approval_s
         return AGUIEncoder(posted.thread_id, posted.run_id, id or None, url_of=url_of, approval_s=approval_s)
 
-    return event_stream(sse_frames(turn.encoded(server, encoder_of), end=b""))
+    return event_stream(sse_frames(turn.encoded(server, encoder_of), end=b""), {RUN_HEADER: turn.run})
 
 
 MEDIA = frozenset({"image", "audio", "video", "document"})

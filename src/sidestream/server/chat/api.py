@@ -141,7 +141,7 @@ async def _leaf(request: Request) -> Leaf:
 
 
 def _streamed(server: Server, turn: StreamedTurn, features: Container[str]) -> Response:
-    headers = {**UI_MESSAGE_HEADERS, "X-Sidestream-Leaf": str(turn.leaf)}
+    headers = {**UI_MESSAGE_HEADERS, "X-Sidestream-Leaf": str(turn.leaf), requests.RUN_HEADER: turn.run}
     return event_stream(sse_frames(turn.chunks(server, features)), headers)
 
 

@@ -78,6 +78,11 @@ class Leaf(Struct, frozen=True, kw_only=True):
         """The sequence number of the record that started or resumed the last run."""
         return next((row.seq for row in reversed(self.rows) if row.kind == "run-started"), 0)
 
+    @property
+    def run(self) -> str:
+        """Id of the last run."""
+        return next((row.run for row in reversed(self.rows) if row.kind == "run-started"), "")
+
 
 class StoredChat:
     """One chat of one tenant, as of the time it was read."""
@@ -179,11 +184,13 @@ def chunks_of(record: records.Record, encoder: TurnEncoder) -> list[Chunk]:
     match record.body:
         case records.Segment(parts=parts):
             return [chunk for part in parts for chunk in encoder.feed(part, record.time, record.seq)]
-        case records.RunStarted(model=model, resumes=False):
-            return encoder.began(model.partition(":")[0])
+        case records.RunStarted(model=model, resumes=False, details=details):
+            began = encoder.began(model.partition(":")[0])
+            return began + _queued(job_in(details), record, encoder)
         case records.RunStarted(details=details):
             job = job_in(details)
-            return encoder.resumed(after_restart=job is not None and job.attempt > 1 and not job.has_expired)
+            resumed = encoder.resumed(after_restart=job is not None and job.attempt > 1 and not job.has_expired)
+            return resumed + _queued(job, record, encoder)
         case records.ApprovalAsked(approval=approval):
             return encoder.asked(approval, record.time)
         case records.ApprovalDecided(decision=decision):
@@ -192,6 +199,12 @@ def chunks_of(record: records.Record, encoder: TurnEncoder) -> list[Chunk]:
             return encoder.cancelled()
         case _:
             return []
+
+
+def _queued(job: Job | None, record: records.Record, encoder: TurnEncoder) -> list[Chunk]:
+    """Return the chunks that report a run in the queue."""
+    wait = job.queue_wait(record.time) if job is not None else None
+    return [] if wait is None else encoder.feed(wait.part(), record.time, record.seq)
 
 
 class Blobs:

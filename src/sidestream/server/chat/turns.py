@@ -40,6 +40,7 @@ class StreamedTurn(Struct, frozen=True, kw_only=True):
     """Conversation id in the store."""
     turn_start: int
     run_start: int
+    run: str
     after: int = 0
     leaf: int = 1
 
@@ -106,6 +107,7 @@ def open_turn(chat: branches.StoredChat, leaf: branches.Leaf, after: int | None)
         conversation=leaf.id,
         turn_start=leaf.turn_start,
         run_start=leaf.run_start,
+        run=leaf.run,
         after=after or 0,
         leaf=leaf.number,
     )
@@ -130,7 +132,9 @@ async def _start(
         grants = chat.grants(parent)  # Approvals apply to the conversation, whichever branch it takes.
     agent, id = server.agent(job.agent), chat.stored_id(leaf)
     info = await server.runs.start(agent, id, message, job, beginning=beginning, grants=grants, at=at)
-    return StreamedTurn(conversation=info.conversation, turn_start=info.start - 1, run_start=info.start, leaf=leaf)
+    return StreamedTurn(
+        conversation=info.conversation, turn_start=info.start - 1, run_start=info.start, run=info.id, leaf=leaf
+    )
 
 
 async def _repeat(chat: branches.StoredChat, body: ChatBody, at: float | None) -> StreamedTurn:
@@ -178,7 +182,9 @@ def _sent_before(leaf: branches.Leaf, message: ChatMessage) -> StreamedTurn | No
     body = unpack(row).body
     if not isinstance(body, MessageAdded) or body.message.metadata.get(branches.MESSAGE_ID) != id:
         return None
-    return StreamedTurn(conversation=leaf.id, turn_start=leaf.turn_start, run_start=leaf.run_start, leaf=leaf.number)
+    return StreamedTurn(
+        conversation=leaf.id, turn_start=leaf.turn_start, run_start=leaf.run_start, run=leaf.run, leaf=leaf.number
+    )
 
 
 async def _decide(
@@ -201,6 +207,7 @@ async def _decide(
         conversation=leaf.id,
         turn_start=leaf.turn_start,
         run_start=info.start,
+        run=info.id,
         after=info.start - 1,
         leaf=leaf.number,
     )

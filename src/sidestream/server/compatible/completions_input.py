@@ -14,13 +14,14 @@ from sidestream.durable.log.jobs import Job
 from sidestream.jsontext import JsonObject, object_in
 from sidestream.messages.message import ChatMessage, MessagePart, TextPart, ToolCallPart, ToolResultPart
 from sidestream.protocols.chat_completions import ChatCompletionsEncoder, completion
-from sidestream.server.compatible.shared import all_events, events_of, name_of, settings_of, started, text_in
+from sidestream.server.compatible.shared import all_events, asking, frames_of, name_of, settings_of, started, text_in
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.request_files import document_in, file_at, file_in, is_empty
 from sidestream.server.http.request_functions import ANY_OBJECT, checked_output, functions_of, unknown_tool
-from sidestream.server.http.requests import checked, json_response, read_json, server_of
+from sidestream.server.http.requests import RUN_HEADER, checked, json_response, read_json, server_of
 from sidestream.server.runs.service import RunInfo
+from sidestream.tools.approvals import APPROVAL_TOOL
 
 DONE = b"data: [DONE]\n\n"
 
@@ -36,22 +37,25 @@ async def create(request: Request) -> Response:
     server = server_of(request)
     job, history = body.job(server.settings.default), body.history()
     info = await started(request, server.agent(job.agent), history, job)
+    job = info.job or job
     encoder = ChatCompletionsEncoder(
         id=f"chatcmpl-{info.id.removeprefix('run_')}",
         model=job.agent,
         created=int(time.time()),
         functions=[str(function["name"]) for function in job.functions],
+        ask=asking(request, info, can_answer=bool(body.tools)),
         include_usage=not body.stream or (body.stream_options is not None and body.stream_options.include_usage),
     )
+    headers = {RUN_HEADER: info.id}
     if body.stream:
-        return event_stream(_frames(request, info, encoder))
-    return json_response(completion(await all_events(request, info, encoder, run_error)))
+        return event_stream(_frames(request, info, encoder), headers)
+    return json_response(completion(await all_events(request, info, encoder, run_error)), headers=headers)
 
 
 async def _frames(request: Request, info: RunInfo, encoder: ChatCompletionsEncoder) -> AsyncGenerator[bytes]:
-    async with aclosing(events_of(request, info, encoder)) as batches:
-        async for chunks in batches:
-            yield b"".join(map(frame, chunks))
+    async with aclosing(frames_of(request, info, encoder, frame)) as frames:
+        async for data in frames:
+            yield data
     if encoder.error is not None:
         yield frame(run_error(encoder.error).body())
     yield DONE
@@ -243,7 +247,11 @@ class CompletionRequest(Struct):
     def _functions(self) -> tuple[JsonObject, ...]:
         declared = enumerate(tool.function for tool in self.tools or ())
         return functions_of(
-            [(f"tools[{index}].function", f.name, f.description, f.parameters, f.strict) for index, f in declared]
+            [
+                (f"tools[{index}].function", f.name, f.description, f.parameters, f.strict)
+                for index, f in declared
+                if f.name != APPROVAL_TOOL
+            ]
         )
 
     def _must_call(self) -> str | None:

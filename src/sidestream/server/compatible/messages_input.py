@@ -1,7 +1,6 @@
 """Anthropic's Messages API: its requests and their conversion to runs."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
@@ -24,13 +23,14 @@ from sidestream.messages.message import (
 )
 from sidestream.messages.tokens import message_tokens
 from sidestream.protocols.anthropic_messages import MessagesEncoder, error_type, message_of
-from sidestream.server.compatible.shared import all_events, events_of, name_of, settings_of, started, text_in
+from sidestream.server.compatible.shared import all_events, asking, frames_of, name_of, settings_of, started, text_in
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.request_files import file_at, file_in, is_empty
 from sidestream.server.http.request_functions import Declared, checked_output, functions_of, unknown_tool
-from sidestream.server.http.requests import checked, json_response, read_json, server_of, with_errors
+from sidestream.server.http.requests import RUN_HEADER, checked, json_response, read_json, server_of, with_errors
 from sidestream.server.runs.service import RunInfo
+from sidestream.tools.approvals import APPROVAL_TOOL
 from sidestream.tools.server_side import TOOLS
 
 
@@ -49,14 +49,17 @@ async def create(request: Request) -> Response:
     server = server_of(request)
     job = body.job(server.settings.default)
     info = await started(request, server.agent(job.agent), body.history(), job)
+    job = info.job or job
     encoder = MessagesEncoder(
         id=f"msg_{info.id.removeprefix('run_')}",
         model=job.agent,
         functions=[str(function["name"]) for function in job.functions],
+        ask=asking(request, info, can_answer=any(tool.type == "custom" for tool in body.tools)),
     )
+    headers = {RUN_HEADER: info.id}
     if body.stream:
-        return event_stream(_frames(request, info, encoder))
-    return json_response(message_of(await all_events(request, info, encoder, run_error)))
+        return event_stream(_frames(request, info, encoder), headers)
+    return json_response(message_of(await all_events(request, info, encoder, run_error)), headers=headers)
 
 
 async def count_tokens(request: Request) -> Response:
@@ -65,10 +68,8 @@ async def count_tokens(request: Request) -> Response:
     return json_response({"input_tokens": message_tokens(body.history())})
 
 
-async def _frames(request: Request, info: RunInfo, encoder: MessagesEncoder) -> AsyncGenerator[bytes]:
-    async with aclosing(events_of(request, info, encoder)) as batches:
-        async for events in batches:
-            yield b"".join(frame(event, event["type"]) for event in events)
+def _frames(request: Request, info: RunInfo, encoder: MessagesEncoder) -> AsyncGenerator[bytes]:
+    return frames_of(request, info, encoder, lambda event: frame(event, event["type"]))
 
 
 def _error(_: Request, refused: RequestError) -> JsonObject:
@@ -234,7 +235,8 @@ class MessagesRequest(TokensRequest):
         )
 
     def _functions(self) -> tuple[JsonObject, ...]:
-        own = [(f"tools[{index}]", tool) for index, tool in enumerate(self.tools) if tool.type == "custom"]
+        given = [(f"tools[{index}]", tool) for index, tool in enumerate(self.tools) if tool.type == "custom"]
+        own = [(at, tool) for at, tool in given if tool.name != APPROVAL_TOOL]
         declared: list[Declared] = [(at, t.name, t.description, t.input_schema, t.strict) for at, t in own]
         return functions_of(declared, schema_name="input_schema")
 

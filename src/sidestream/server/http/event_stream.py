@@ -8,13 +8,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sidestream import jsontext
+from sidestream.durable.log.jobs import job_in
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
-from sidestream.parts import Error, StreamPart
+from sidestream.parts import Custom, Error, StreamPart
 from sidestream.protocols.sse import HEARTBEAT, SSE_HEADERS
 from sidestream.server.runs.service import RunInfo, Runs
 from sidestream.store.records import RunStarted, Segment
 from sidestream.text.redaction import redact
+from sidestream.transport.waits import WAITING
 
 HEARTBEAT_S = 15.0
 """Seconds without an event before a comment is sent. Proxies close idle connections."""
@@ -35,6 +37,10 @@ async def parts_of(runs: Runs, info: RunInfo, *, load: bool = True) -> AsyncGene
                         message = "the run was interrupted and its last step restarted; send the request again"
                         yield [*parts, Error("provider", message, code="interrupted", retryable=True)]
                         return
+                    if isinstance(record.body, RunStarted):
+                        job = job_in(record.body.details)
+                        wait = job.queue_wait(record.time) if job is not None else None
+                        parts += [] if wait is None else [wait.part()]
                     if isinstance(record.body, Segment):
                         is_in_step = record.kind != "step-finish" and (is_in_step or record.kind == "step-start")
                         parts += record.body.parts
@@ -59,6 +65,13 @@ def frame(data: JsonObject, event: str | None = None) -> bytes:
     """Encode one server-sent event."""
     name = b"" if event is None else f"event: {event}\n".encode()
     return b"%bdata: %b\n\n" % (name, jsontext.dumps(data))
+
+
+def wait_comment(part: StreamPart) -> bytes:
+    """Encode a wait as a comment, for APIs that have no event for it. Returns no bytes for other parts."""
+    if not isinstance(part, Custom) or part.kind != WAITING:
+        return b""
+    return b": %b %b\n\n" % (WAITING.encode(), jsontext.dumps(part.data))
 
 
 class EventStreamResponse(Response):

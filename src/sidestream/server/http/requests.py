@@ -27,6 +27,8 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 AT_HEADER = "X-Sidestream-At"
 """Header that schedules a message for later."""
+RUN_HEADER = "X-Sidestream-Run"
+"""Header of responses that names their run."""
 MAX_DELAY_S = 366 * 86_400.0
 BODY_TIMEOUT_S = 30.0
 """Seconds that the next chunk of a body may take."""

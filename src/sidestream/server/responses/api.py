@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from sidestream.jsontext import JsonObject
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http import requests
-from sidestream.server.http.event_stream import event_stream, frame
+from sidestream.server.http.event_stream import event_stream, frame, wait_comment
 from sidestream.server.responses.input_items import read_input
 from sidestream.server.responses.log import DELETED, ResponseFold, ResponseInfo, responses_in
 from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, dialect_of, error_type, prepared
@@ -63,11 +63,12 @@ async def create(request: Request) -> Response:
         message = f"{requests.AT_HEADER} requires background=true and no stream"
         raise RequestError(400, message, param="background")
     info = await begin(server, owner, wanted, at)
+    headers = {requests.RUN_HEADER: info.run}
     if body.stream:
-        return event_stream(_frames(server, info, dialect))
+        return event_stream(_frames(server, info, dialect), headers)
     if body.background:
-        return requests.json_response(await read_response(server, info, dialect))
-    return requests.json_response(await whole(server, info, dialect))
+        return requests.json_response(await read_response(server, info, dialect), headers=headers)
+    return requests.json_response(await whole(server, info, dialect), headers=headers)
 
 
 async def begin(server: Server, owner: str, request: PreparedRequest, at: float | None = None) -> ResponseInfo:
@@ -91,6 +92,7 @@ async def whole(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObj
     response, error = fold.encoder.response, fold.encoder.error
     if error is not None and not response["output"]:
         refused = run_error(error)
+        refused.headers |= {requests.RUN_HEADER: info.run}
         if refused.code == "unsupported":
             refused.param = refused.param or ("tools" if info.job.tools else None)
         raise refused
@@ -102,13 +104,14 @@ async def retrieve(request: Request) -> Response:
     dialect, query = dialect_of(request), request.query_params
     server = requests.server_of(request)
     info = await find_response(server, requests.owner_of(request), request.path_params["id"])
+    headers = {requests.RUN_HEADER: info.run}
     after = requests.query_number(query, "starting_after")
     if query.get("stream", "false").lower() != "true":
         if after is not None:
             raise RequestError(400, "starting_after requires stream=true", param="starting_after")
-        return requests.json_response(await read_response(server, info, dialect))
+        return requests.json_response(await read_response(server, info, dialect), headers=headers)
     server.runs.readers.admit(requests.owner_of(request))
-    return event_stream(_frames(server, info, dialect, -1 if after is None else after))
+    return event_stream(_frames(server, info, dialect, -1 if after is None else after), headers)
 
 
 async def delete(request: Request) -> Response:
@@ -146,10 +149,13 @@ async def input_items(request: Request) -> Response:
 
 
 async def _frames(server: Server, info: ResponseInfo, dialect: Dialect, after: int = -1) -> AsyncGenerator[bytes]:
+    fold, told = ResponseFold(info, dialect), 0
     try:
-        async with aclosing(followed(server, info, dialect)) as batches:
+        async with aclosing(followed(server, info, dialect, fold)) as batches:
             async for batch in batches:
                 data = [frame(event, event["type"]) for event in batch if event["sequence_number"] > after]
+                data += map(wait_comment, fold.waits[told:])
+                told = len(fold.waits)
                 if data:
                     yield b"".join(data)
         yield DONE

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from sidestream.durable.log.jobs import Job, job_in
 from sidestream.jsontext import JsonObject, as_list, as_object, text_in
-from sidestream.parts import Error, Steer, StepStart, ToolApprovalRequest, ToolCall
+from sidestream.parts import Custom, Error, Steer, StepStart, ToolApprovalRequest, ToolCall
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import Dialect, ResponseHead
 from sidestream.store import records
+from sidestream.transport.waits import WAITING
 
 API = "responses"
 DELETED = "deleted"
@@ -165,6 +166,8 @@ class ResponseFold:
         """Steering messages that no model request has included yet, by id."""
         self.accepted: list[str] = []
         """Ids of all accepted steering messages."""
+        self.waits: list[Custom] = []
+        """Waits of the run, for which the API has no events."""
         self._is_over = False
 
     @property
@@ -214,6 +217,8 @@ class ResponseFold:
             custom=_texts(details.get("custom")),
             include=_texts(details.get("include")),
         )
+        if (wait := self._info.job.queue_wait(record.time)) is not None:
+            self.waits.append(wait.part())
         for part in self._early:
             if isinstance(part, ToolCall):
                 encoder.tools.knows(part)
@@ -228,6 +233,8 @@ class ResponseFold:
                 for part in parts:
                     if isinstance(part, Steer):
                         self._steer(part)
+                    if isinstance(part, Custom) and part.kind == WAITING:
+                        self.waits.append(part)
                     events += encoder.feed(part, record.time)
                 return events
             case records.ToolStarted(call_id=call_id):

@@ -271,13 +271,14 @@ async def followed(
 ) -> AsyncGenerator[list[JsonObject]]:
     """Yield the events of a response until its end, in the batches in which the log receives them.
 
-    A steering message gets its own batch, which may be empty.
+    A steering message gets its own batch, which may be empty. So may a batch with new `waits` of the fold.
     """
     fold = fold or ResponseFold(info, dialect)
     # A run that outlives this response, or runs in the background, must not be stopped when its subscribers leave.
     runs, after = server.runs, info.first - 1
     following = runs.following(info.conversation, after)
     read = following.batches(load=True) if info.outlives_readers else runs.read(info.conversation, after, load=True)
+    waits = 0
     try:
         async with aclosing(read) as batches:
             async for batch in batches:
@@ -292,7 +293,8 @@ async def followed(
                         events = []
                     if fold.is_over:
                         break
-                if events:
+                if events or len(fold.waits) > waits:
+                    waits = len(fold.waits)
                     yield events
                 if fold.is_over:
                     return

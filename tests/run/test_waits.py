@@ -1,0 +1,152 @@
+"""Waits of a run: retries, limiters and compaction are parts while they last, and never messages."""
+
+import asyncio
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from requirements import requirement
+from sidestream import Agent, Chat, ChatMessage, Context, Limiter, StreamPart, open_store
+from sidestream.messages.shortening import SHORTENED
+from sidestream.parts import Custom, StepStart, StreamStart
+from sidestream.providers import ModelRequest
+from sidestream.testing import (
+    FakeProvider,
+    ModelReply,
+    Reply,
+    ResponsesScript,
+    ScriptedModel,
+    check_stream,
+    error_reply,
+    sse,
+)
+from sidestream.transport.waits import WAITING
+from sidestream.wire.http import close_session
+from support.stores import BOUND_S
+from support.waiting import eventually
+
+
+def agent_at(fake: FakeProvider, **settings: Any) -> Agent[str]:
+    return Agent("openai-responses", base_url=fake.base_url, api_key="key-0123456789", **settings)
+
+
+def busy(seconds: int) -> Reply:
+    return error_reply(429, headers={"Retry-After": str(seconds)})
+
+
+def said(text: str) -> Reply:
+    return sse(ResponsesScript().text([text]).events())
+
+
+def waits(parts: list[StreamPart]) -> list[Any]:
+    return [part.data for part in parts if isinstance(part, Custom) and part.kind == WAITING]
+
+
+async def until_wait(run: Any) -> list[StreamPart]:
+    """The parts of a run up to its first wait."""
+    parts: list[StreamPart] = []
+    async with asyncio.timeout(BOUND_S):
+        async for part in run:
+            parts.append(part)
+            if waits([part]):
+                break
+    return parts
+
+
+@requirement("R213")
+async def test_retry_is_reported_while_it_lasts() -> None:
+    async with FakeProvider([busy(42)]) as fake:
+        async with agent_at(fake).stream("hi") as run:
+            (wait,) = waits(await until_wait(run))
+            assert (wait["reason"], wait["cause"], wait["attempt"], wait["over"]) == ("retry", "429", 2, False)
+            assert 41.9 < wait["until"] - wait["since"] < 42.1
+            assert abs(wait["since"] - time.time()) < BOUND_S
+            assert "42 s" in wait["message"]
+        assert len(fake.requests) == 1
+        await close_session()
+
+
+@requirement("R213")
+async def test_conversation_continues_after_retry_without_trace_in_messages(tmp_path: Path) -> None:
+    async with (
+        FakeProvider([busy(1), said("One."), said("Two.")]) as fake,
+        aclosing(open_store(tmp_path / "log.db")) as store,
+    ):
+        chat = Chat(agent_at(fake), store=store, id="c1")
+        await chat.load()
+        async with chat.stream("first") as run:
+            parts = [part async for part in run]
+        check_stream(parts)
+        assert [wait["over"] for wait in waits(parts)] == [False, True]
+        kinds = [part.type for part in parts]
+        assert kinds.index("custom") < kinds.index("step-start")
+        again = Chat(agent_at(fake), store=store, id="c1")
+        await again.load()
+        assert (await again.send("second")).output == "Two."
+        assert [message.text for message in again.messages] == ["first", "One.", "second", "Two."]
+        assert "429" not in str(fake.requests[-1].json)
+        await close_session()
+
+
+async def test_result_of_run_that_waited_is_unchanged() -> None:
+    async with FakeProvider([busy(1), said("One."), busy(1), said("One.")]) as fake:
+        agent = agent_at(fake)
+        whole = await agent.send("hi")
+        chunks = [chunk async for chunk in agent.send_stream("hi")]
+        assert whole.output == "".join(chunk.output for chunk in chunks) == "One."
+        assert [wait["over"] for wait in waits([part for chunk in chunks for part in chunk.parts])] == [False, True]
+        await close_session()
+
+
+async def test_stopped_wait_ends_run_without_another_request() -> None:
+    async with FakeProvider([busy(42)]) as fake:
+        run = agent_at(fake).stream("hi")
+        await until_wait(run)
+        await run.cancel()
+        assert [wait["over"] for wait in waits([part async for part in run])] == [True]
+        assert len(fake.requests) == 1
+        await close_session()
+
+
+@requirement("R213")
+async def test_limiter_reports_rate_with_end_and_slot_without() -> None:
+    gate = asyncio.Event()
+    slow = Reply(body=[gate, *said("Slow.").body])
+    async with FakeProvider([slow, said("Next."), said("Last.")]) as fake:
+        agent = agent_at(fake, limiter=Limiter(concurrent=1))
+        first = asyncio.create_task(agent.send("one"))
+        await eventually(lambda: bool(fake.requests), pause_s=0)
+        async with agent.stream("two") as run:
+            (wait,) = waits(await until_wait(run))
+            assert (wait["reason"], wait["over"], "until" in wait) == ("limiter", False, False)
+            gate.set()
+            rest = [part async for part in run]
+        assert (await first).output == "Slow."
+        assert waits(rest)[-1]["over"] is True
+
+        rated = agent_at(fake, limiter=Limiter(requests_per_minute=1))
+        await rated.send("three")
+        async with rated.stream("four") as run:
+            (wait,) = waits(await until_wait(run))
+            assert 50 < wait["until"] - wait["since"] <= 60
+        await close_session()
+
+
+@requirement("R213")
+async def test_compaction_is_reported_before_its_summary() -> None:
+    def respond(request: ModelRequest) -> ModelReply:
+        return "They counted." if "summary" in (request.system or "") else "ok"
+
+    long = "word " * 2000
+    history = [m for n in range(3) for m in (ChatMessage.user(f"q{n} {long}"), ChatMessage.model(f"a{n} {long}"))]
+    agent = Agent(ScriptedModel(respond, context_window=10_000), context=Context(keep_turns=1))
+    async with agent.stream("now?", history=history) as run:
+        parts = [part async for part in run]
+    check_stream(parts)
+    begun, over = waits(parts)
+    assert (begun["reason"], begun["over"], over["over"]) == ("compaction", False, True)
+    kinds = [part.kind for part in parts if isinstance(part, Custom)]
+    assert kinds.index(WAITING) < kinds.index(SHORTENED)
+    assert isinstance(parts[0], StreamStart)
+    assert any(isinstance(part, StepStart) for part in parts)
