@@ -10,9 +10,10 @@ from playwright.async_api import Browser, Page, expect
 from page.browsing import answers, ask, composer, is_over, page_server, picker, tab, violations_of_axe
 from page.scenes import scripted
 from requirements import requirement
+from server.serving import agent_of
 from sidestream.messages.message import ThinkingPart
 from sidestream.parts import File
-from sidestream.testing import pixel_png, tool_call
+from sidestream.testing import FakeProvider, error_reply, pixel_png, tool_call
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -172,3 +173,22 @@ async def test_pickers_show_defaults_and_work_by_keyboard(chromium: Browser, tmp
         await ask(page, "Who?")
         await is_over(page)
         await expect(answers(page)).to_contain_text("From other.")
+
+
+@requirement("R143")
+async def test_wait_counts_down_after_reload_and_is_stopped(chromium: Browser, tmp_path: Path):
+    async with (
+        FakeProvider([error_reply(429, headers={"Retry-After": "42"})]) as fake,
+        page_server({"main": agent_of(fake)}, tmp_path) as (_, origin),
+        tab(chromium, origin, width=390) as page,
+    ):
+        await ask(page, "How long is the eclipse?")
+        wait = page.locator(".run-waiting")
+        for _ in range(2):
+            await expect(wait).to_contain_text("The provider could not answer yet (429)")
+            await expect(wait).to_contain_text(re.compile(r"trying again in [1-4]?\d s"))
+            assert await violations_of_axe(page) == []
+            await page.reload()
+        await wait.get_by_role("button", name="Stop").click()
+        await expect(answers(page)).to_contain_text("Stopped by you")
+        await expect(wait).to_have_count(0)
