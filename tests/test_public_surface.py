@@ -53,6 +53,9 @@ PUBLIC = {
         StreamTimeoutError StreamTruncatedError ToolRaisedError ToolServerError UnknownProviderError
         UnsupportedError
     """,
+    "sidestream.evidence": """
+        CheckName ClaimCheck Evidence EvidenceState judge
+    """,
     "sidestream.mcp": """
         access_token AuthorizationCode ClientCredentials Elicitation IdentityAssertion KeyringTokens
         load_mcp_config MCPConfig MCPServer MemoryTokens OAuth PrivateKeyJWT SamplingAnswer SamplingRequest

@@ -2,12 +2,14 @@
 
 import argparse
 from collections import Counter
+from pathlib import Path
 
 from evidence.claims import CLASSES, SEED, claims, documents
-from sidestream.evidence.judge import judge
+from sidestream.evidence import judge
 
 STATES = ("quoted", "supported", "contradicted", "not-found")
 SURE = ("quoted", "supported")
+PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
 
 
 def figures(seed: int = SEED, *, show: bool = False) -> dict[str, Counter[str]]:
@@ -39,14 +41,27 @@ def table_of(table: dict[str, Counter[str]]) -> str:
     return "\n".join(lines)
 
 
+def shown(table: dict[str, Counter[str]]) -> str:
+    """Return the figures and the precision."""
+    return f"{table_of(table)}\n\nOf the claims that are called `contradicted`, {precision(table):.1%} are false."
+
+
+def with_figures(page: str, text: str) -> str:
+    """Return the page with these figures between its marks."""
+    before, rest = page.split("<!-- evidence -->")
+    return f"{before}<!-- evidence -->\n{text}\n<!-- /evidence -->{rest.split('<!-- /evidence -->')[1]}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--show", action="store_true", help="print claims that the checks get wrong")
+    parser.add_argument("--write", action="store_true", help="write the figures into docs/evidence.md")
     given = parser.parse_args()
     table = figures(given.seed, show=given.show)
-    print(table_of(table))
-    print(f"\nprecision of `contradicted`: {precision(table):.1%}")
+    print(shown(table))
+    if given.write:
+        PAGE.write_text(with_figures(PAGE.read_text("utf-8"), shown(table)), "utf-8")
 
 
 if __name__ == "__main__":

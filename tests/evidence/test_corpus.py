@@ -2,7 +2,7 @@
 
 import pytest
 
-from evidence.__main__ import SURE, figures, precision
+from evidence.__main__ import PAGE, SURE, figures, precision, shown, with_figures
 from evidence.claims import CLASSES, SEED, claims, documents
 from requirements import requirement
 
@@ -18,6 +18,11 @@ def test_corpus_goals_are_met(seed: int):
     assert sum(table["true"][state] for state in SURE) >= 0.85 * table["true"].total()
     assert precision(table) >= 0.95
     assert sum(table[kind]["contradicted"] for kind in CLASSES) >= 100
+
+
+def test_docs_have_figures_of_corpus():
+    page = PAGE.read_text("utf-8")
+    assert page == with_figures(page, shown(figures()))
 
 
 def test_corpus_has_promised_size():

@@ -3,8 +3,7 @@
 import pytest
 
 from requirements import requirement
-from sidestream.evidence.judge import judge
-from sidestream.evidence.verdict import EvidenceState
+from sidestream.evidence import EvidenceState, judge
 
 SURE = ("quoted", "supported")
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sidestream.evidence.verdict import UNCHECKED, Evidence, EvidenceState
 from sidestream.messages.message import TextPart
 from sidestream.parts import (
     Finish,
@@ -37,6 +38,24 @@ _MARKDOWN = re.compile(r"([\\\[\]`*_<>])")
 
 Marker = Callable[["CitedSource"], str]
 
+_WEAKNESS: dict[EvidenceState, int] = {
+    "unchecked": 0,
+    "quoted": 1,
+    "supported": 2,
+    "unreachable": 3,
+    "not-found": 4,
+    "contradicted": 5,
+}
+"""State → rank. The highest rank among a source's citations is shown."""
+REMARKS: dict[EvidenceState, str] = {
+    "quoted": "quoted",
+    "supported": "supported",
+    "unreachable": "could not be read",
+    "not-found": "not found in the source",
+    "contradicted": "contradicted",
+}
+"""State → words for people. Unchecked citations have none."""
+
 
 class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
     """A cited source and its number."""
@@ -48,8 +67,8 @@ class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
     file_id: str | None = None
     passages: tuple[str, ...] = ()
     """Passages that the provider quotes, or the text that the source supports."""
-    verified: bool | None = None
-    """Whether all citations were found in the source's text. None means not checked."""
+    evidence: Evidence = UNCHECKED
+    """What was established about its citations. With several, that of the weakest one."""
 
     @property
     def shown_url(self) -> str | None:
@@ -63,8 +82,11 @@ class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
 
     @property
     def remark(self) -> str:
-        """The remark in the list of sources on citations that were not found."""
-        return " (not found in the source)" if self.verified is False else ""
+        """The remark in the list of sources on what was established."""
+        words = REMARKS.get(self.evidence.state)
+        if words is None:
+            return ""
+        return f" ({words}: {self.evidence.reason})" if self.evidence.state == "contradicted" else f" ({words})"
 
 
 class CitedText(ShortRepr, Struct, frozen=True, kw_only=True):
@@ -318,8 +340,8 @@ class Citations:
             self._by_number.append(known)
         elif part.title is not None and known.source.title is None:
             known.source = replace(known.source, title=part.title)
-        if part.verified is not None and known.source.verified is not False:
-            known.source = replace(known.source, verified=part.verified)
+        if _WEAKNESS[part.evidence.state] > _WEAKNESS[known.source.evidence.state]:
+            known.source = replace(known.source, evidence=part.evidence)
         if part.cited_text:
             known.passages.setdefault(part.cited_text)
         return known.source.number
