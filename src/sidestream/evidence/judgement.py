@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from sidestream.evidence import alignment, lexicon, quotes
 from sidestream.evidence.alignment import Conflict
 from sidestream.evidence.dates import Day
-from sidestream.evidence.numbers import Quantity, is_continental
-from sidestream.evidence.tokens import UNSPACED, Sentence, Token, is_same, sentences, stems_of, tokens
+from sidestream.evidence.numbers import Quantity, is_ambiguous, is_continental
+from sidestream.evidence.tokens import UNSPACED, Sentence, Token, is_same, paragraphs, sentences, stems_of, tokens
 from sidestream.evidence.verdict import CheckName, ClaimCheck, Evidence, EvidenceState
 
 MAX_PASSAGE_CHARS = 1_000_000
@@ -15,6 +15,12 @@ MAX_PASSAGE_CHARS = 1_000_000
 MAX_CLAIM_CHARS = 2000
 _CANDIDATES = 6
 """Sentences that are compared word by word: those that share most with the claim."""
+_PARAGRAPHS = 8
+"""Paragraphs that are split into sentences: those that share most with the claim."""
+_SCORED_WORDS = 6
+"""Words of a claim that are looked for in each paragraph: its longest ones."""
+_FORMAT_CHARS = 20_000
+"""Characters of a passage that show its number format."""
 _REPORTING = stems_of(lexicon.REPORTING)
 _FRAME = re.compile(
     r"\s*(?:according to (?:the|this|that) [a-z]+(?: [a-z]+)?,|the (?:report|document|article|source|study|text|passage"
@@ -67,10 +73,13 @@ def _judge_quote(claim: str, passage: str, quote: str) -> Evidence:
 def _judge_sentence(claim: str, passage: str) -> Evidence:
     """Judge one sentence."""
     cited = quotes.quotations(claim)
-    missing = next((text for text, _, _ in cited if quotes.place_of(text, passage) is None), None)
-    if missing is not None:
-        check = ClaimCheck("quote", False, missing[:200])
-        return Evidence("not-found", "the quoted words are not in the source", (check,))
+    places: list[tuple[int, int]] = []
+    for text, _, _ in cited:
+        place = quotes.place_of(text, passage)
+        if place is None:
+            check = ClaimCheck("quote", False, text[:200])
+            return Evidence("not-found", "the quoted words are not in the source", (check,))
+        places.append(place)
     if UNSPACED.search(claim):
         return _judge_unspaced(claim, passage)
     framed = _FRAME.match(claim)
@@ -78,10 +87,11 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
     said = tokens(body, continental=is_continental(body))
     if not any(_is_content(token) for token in said):
         return Evidence("not-found", "the claim has no words to compare")
-    continental = is_continental(passage)
+    frame = quotes.frame_of(claim, cited)
     best: Evidence | None = None
     for sentence in _candidates(said, passage):
-        found = _framed_quote(claim, cited, sentence, passage, continental=continental) if cited else None
+        continental = is_ambiguous(sentence.text) and is_continental(passage[:_FORMAT_CHARS])
+        found = _framed_quote(frame, places, sentence, continental=continental) if cited else None
         if found is None or found.state != "quoted":
             found = _compare(said, sentence, continental=continental)
         if best is None or _ORDER.index(found.state) < _ORDER.index(best.state):
@@ -90,8 +100,12 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
             break
     if best is None:
         return Evidence("not-found", "no sentence of the source shares its words", (ClaimCheck("words", False),))
-    if best.state == "supported" and (place := quotes.place_of(body, passage)) is not None and not cited:
-        return Evidence("quoted", "the source has this sentence", (ClaimCheck("quote", True), *best.checks), place)
+    if best.state == "supported" and best.place is not None and not cited:
+        start, end = best.place
+        place = quotes.place_of(body, passage[start:end])
+        if place is not None:
+            checks = (ClaimCheck("quote", True), *best.checks)
+            return Evidence("quoted", "the source has this sentence", checks, (start + place[0], start + place[1]))
     return best
 
 
@@ -107,14 +121,25 @@ def _candidates(claim: Sequence[Token], passage: str) -> list[Sentence]:
     words = {token.text.casefold()[: max(3, len(token.key))] for token in claim if token.is_word and _is_content(token)}
     words |= {token.key for token in claim if token.is_word and len(token.key) > 3}
     values = {token.text.casefold().split()[0] for token in claim if not token.is_word}
-    scored: list[tuple[int, int, Sentence]] = []
-    for at, sentence in enumerate(sentences(passage)):
-        folded = sentence.text.casefold()
-        score = sum(word in folded for word in words) * 2 + sum(value in folded for value in values)
-        if score:
-            scored.append((-score, at, sentence))
-    scored.sort(key=lambda entry: entry[:2])
-    return [sentence for score, _, sentence in scored[:_CANDIDATES] if 2 * score <= scored[0][0]]
+    longest = [*sorted(words, key=len)[-_SCORED_WORDS:], *values]
+    blocks = _best(((_points(block.text, longest), block) for block in paragraphs(passage)), _PARAGRAPHS)
+    found = [entry for block in blocks for entry in sentences(block.text, block.start)]
+    return _best(((_points(entry.text, [*words, *values]), entry) for entry in found), _CANDIDATES)
+
+
+def _points(text: str, words: Iterable[str]) -> int:
+    folded = text.casefold()
+    points = 0
+    for word in words:
+        if word in folded:
+            points += 1
+    return points
+
+
+def _best(scored: Iterable[tuple[int, Sentence]], count: int) -> list[Sentence]:
+    """Return the entries with the highest scores, without those that have less than half of the highest."""
+    ranked = sorted((entry for entry in scored if entry[0]), key=lambda entry: -entry[0])[:count]
+    return [entry for points, entry in ranked if 2 * points >= ranked[0][0]]
 
 
 def _compare(claim: Sequence[Token], sentence: Sentence, *, continental: bool) -> Evidence:
@@ -170,7 +195,13 @@ def _contradicted(conflict: Conflict, claim: Sequence[Token], place: tuple[int, 
 
 def _missing(claim: Sequence[Token], said: Sequence[Token], place: tuple[int, int]) -> Evidence:
     """Return that the claim is not in its nearest sentence, and which of its words are not."""
-    absent = [token for token in claim if not any(is_same(token, other) for other in said)]
+    keys = {token.key for token in said}
+    values = [token for token in said if not token.is_word]
+    absent = [
+        token
+        for token in claim
+        if token.key not in keys and (token.is_word or not any(is_same(token, other) for other in values))
+    ]
     if not absent:
         detail = "the words are in another order"
         return Evidence(
@@ -203,18 +234,14 @@ def _passed(claim: Sequence[Token]) -> tuple[ClaimCheck, ...]:
 
 
 def _framed_quote(
-    claim: str, cited: Iterable[tuple[str, int, int]], sentence: Sentence, passage: str, *, continental: bool
+    frame: str, places: Sequence[tuple[int, int]], sentence: Sentence, *, continental: bool
 ) -> Evidence | None:
-    """Return that the claim quotes this sentence and says nothing else but whose words these are, or None."""
-    places: list[tuple[int, int]] = []
-    frame, last = "", 0
-    for text, start, end in cited:
-        place = quotes.place_of(text, passage)
-        if place is None or place[1] <= sentence.start or place[0] >= sentence.end:
-            return None
-        places.append(place)
-        frame, last = frame + claim[last:start] + " ", end
-    frame += claim[last:]
+    """Return that the claim quotes this sentence and says nothing else but whose words these are, or None.
+
+    `frame` is the claim without its quotations, `places` are those of the quotations.
+    """
+    if any(end <= sentence.start or start >= sentence.end for start, end in places):
+        return None
     said = tokens(sentence.text, continental=continental)
     outside = [token for token in said if not any(a <= sentence.start + token.start < b for a, b in places)]
     others = [token for token in tokens(frame) if token.key not in _REPORTING]

@@ -1,6 +1,7 @@
 """Numbers with their scales, units and currencies, in English and in unambiguous continental formats."""
 
 import re
+from functools import lru_cache
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -11,8 +12,13 @@ NUMBER: Final = (
     r"|\d+(?:[.,]\d+)?"
 )
 """Matches an unsigned number."""
-_CONTINENTAL: Final = re.compile(r"\d\.\d{3}(?:,\d+|\.\d{3})|(?<![\d.,])\d+,(?:\d{1,2}|\d{4,})(?![\d.,]*\d)")
-_ENGLISH: Final = re.compile(r"\d,\d{3}(?:\.\d+|,\d{3})|(?<![\d.,])\d+\.(?:\d{1,2}|\d{4,})(?![\d.,]*\d)")
+_AMBIGUOUS: Final = re.compile(r"[0-9][.,][0-9]{3}(?![0-9])")
+_CONTINENTAL: Final = re.compile(
+    r"[0-9]\.[0-9]{3}(?:,[0-9]+|\.[0-9]{3})|(?<![0-9.,])[0-9]+,(?:[0-9]{1,2}|[0-9]{4,})(?![0-9.,]*[0-9])"
+)
+_ENGLISH: Final = re.compile(
+    r"[0-9],[0-9]{3}(?:\.[0-9]+|,[0-9]{3})|(?<![0-9.,])[0-9]+\.(?:[0-9]{1,2}|[0-9]{4,})(?![0-9.,]*[0-9])"
+)
 
 SCALES: Final = {
     "hundred": 1e2, "thousand": 1e3, "tausend": 1e3, "mille": 1e3, "million": 1e6, "millions": 1e6, "mio": 1e6,
@@ -129,6 +135,12 @@ class Quantity(Struct, frozen=True, gc=False):
         return self.unit.dimension if self.unit else ""
 
 
+def is_ambiguous(text: str) -> bool:
+    """Return whether a number's only separator may be a decimal one or not."""
+    return _AMBIGUOUS.search(text) is not None
+
+
+@lru_cache(maxsize=16)
 def is_continental(text: str) -> bool:
     """Return whether the numbers of a string have decimal commas: one has, and none has a decimal point."""
     return _CONTINENTAL.search(text) is not None and _ENGLISH.search(text) is None

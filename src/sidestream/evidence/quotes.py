@@ -1,7 +1,9 @@
 """Exact quotations: words between quotation marks, and their place in a source."""
 
 import re
-from itertools import pairwise
+from bisect import bisect_right
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Final
 from unicodedata import is_normalized, normalize
 
@@ -9,7 +11,6 @@ from sidestream.evidence.tokens import UNSPACED
 
 QUOTATION: Final = re.compile(r"\"([^\"]{3,1000})\"|“([^“”]{3,1000})”|„([^„“”]{3,1000})[“”]|«\s*([^«»]{3,1000}?)\s*»")
 _TOKEN = re.compile(rf"{UNSPACED.pattern}|[^\W_]+")
-_CLUSTER = re.compile(r"[\s\S][\u0300-\u036f]*")
 _INVISIBLE: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\ufeff"))
 _HIDDEN = re.compile("[\u00ad\u200b\u200c\u200d\ufeff]")
 
@@ -20,6 +21,14 @@ def quotations(text: str) -> list[tuple[str, int, int]]:
     return [entry for entry in found if says_something(entry[0])]
 
 
+def frame_of(claim: str, cited: list[tuple[str, int, int]]) -> str:
+    """Return a claim without its quotations."""
+    frame, last = "", 0
+    for _, start, end in cited:
+        frame, last = f"{frame}{claim[last:start]} ", end
+    return frame + claim[last:]
+
+
 def says_something(quote: str) -> bool:
     """Return whether a quote has two words, or as many unspaced characters, and one of them is significant."""
     found = _TOKEN.findall(quote.casefold())
@@ -28,6 +37,7 @@ def says_something(quote: str) -> bool:
     return carries_meaning and 2 * len(found) - len(unspaced) >= 4
 
 
+_BLOCK_CHARS = 512
 _SIGNS = frozenset("$€£¥₹%‰°+=<>±×/&@#")
 _MINUS = re.compile(r"(?:\s|^)[-–]$|−$")
 _OPENING = re.compile(r"[$€£¥₹+−-]\s?$")
@@ -47,15 +57,14 @@ def _gap(text: str, start: int, end: int) -> str:
 
 def place_of(quote: str, text: str) -> tuple[int, int] | None:
     """Return the start and end of a quote in a source, which may differ in blanks, case and Unicode form only."""
-    quote = normalize("NFKC", quote).translate(_INVISIBLE)
+    quote = _normalized(quote)
     words = list(_TOKEN.finditer(quote))
     if not words:
         return None
     if text.isascii() or (is_normalized("NFKC", text) and not _HIDDEN.search(text)):
         return _found(quote, words, text)
-    plain, places = _normalized(text)
-    found = _found(quote, words, plain)
-    return None if found is None else (places[found[0]], places[found[1]])
+    found = _found(quote, words, _normalized(text))
+    return None if found is None else (_position(text, found[0]), _position(text, found[1] - 1) + 1)
 
 
 def _found(quote: str, words: list[re.Match[str]], text: str) -> tuple[int, int] | None:
@@ -112,12 +121,28 @@ def _ends(text: str, end: int, sign: str) -> bool:
     return not after or not after[0].isalnum() or UNSPACED.match(after[0]) is not None
 
 
-def _normalized(text: str) -> tuple[str, list[int]]:
-    """Return the text in its compatible form, with the position of each of its characters in the text."""
-    pieces: list[str] = []
-    places: list[int] = []
-    for found in _CLUSTER.finditer(text):
-        piece = normalize("NFKC", found[0]).translate(_INVISIBLE)
-        pieces.append(piece)
-        places += [found.start()] * len(piece)
-    return "".join(pieces), [*places, len(text)]
+@lru_cache(maxsize=8)
+def _normalized(text: str) -> str:
+    """Return the text in its compatible form, without invisible characters."""
+    return _plain(text)
+
+
+def _position(text: str, at: int) -> int:
+    """Return the position in a text of a character of its normalised form."""
+    sizes = _sizes(text)
+    block = max(0, bisect_right(sizes, at) - 1)
+    start = block * _BLOCK_CHARS
+    piece = text[start : start + _BLOCK_CHARS]
+    return start + bisect_right(range(len(piece)), at - sizes[block], key=lambda end: len(_plain(piece[: end + 1])))
+
+
+@lru_cache(maxsize=8)
+def _sizes(text: str) -> list[int]:
+    """Return the length of the normalised form of everything before each block."""
+    blocks = [len(_plain(text[at : at + _BLOCK_CHARS])) for at in range(0, len(text), _BLOCK_CHARS)]
+    return [0, *accumulate(blocks[:-1])]
+
+
+def _plain(text: str) -> str:
+    plain = normalize("NFKC", text)
+    return plain.translate(_INVISIBLE) if _HIDDEN.search(plain) else plain

@@ -68,22 +68,42 @@ class Sentence(Struct, frozen=True):
         return self.start + len(self.text)
 
 
-def sentences(text: str) -> Iterator[Sentence]:
-    """Iterate over sentences. A line break ends one at a heading, an item or a blank line."""
+def paragraphs(text: str) -> Iterator[Sentence]:
+    """Iterate over the blocks between blank lines."""
+    start = 0
+    for block in text.split("\n\n"):
+        if block and not block.isspace():
+            yield Sentence(block, start)
+        start += len(block) + 2
+
+
+def sentences(text: str, offset: int = 0) -> Iterator[Sentence]:
+    """Iterate over sentences. A line break ends one at a heading, an item or a blank line.
+
+    `offset` is added to their positions.
+    """
     start = 0
     for found in _BREAK.finditer(text):
         if not _is_end(text, start, found):
             continue
-        yield from _sentence(text, start, found.end())
+        yield from _sentence(text, start, found.end(), offset)
         start = found.end()
-    yield from _sentence(text, start, len(text))
+    yield from _sentence(text, start, len(text), offset)
 
 
-def _sentence(text: str, start: int, end: int) -> Iterator[Sentence]:
+def sentence_at(text: str, place: tuple[int, int]) -> Sentence | None:
+    """Return the sentence that holds the end of a place, or None."""
+    start = max(0, text.rfind("\n\n", 0, place[0]))
+    end = text.find("\n\n", place[1])
+    found = sentences(text[start : len(text) if end < 0 else end], start)
+    return next((entry for entry in found if entry.end >= place[1]), None)
+
+
+def _sentence(text: str, start: int, end: int, offset: int) -> Iterator[Sentence]:
     piece = text[start:end]
     body = piece.strip()
     if body:
-        yield Sentence(body[:MAX_SENTENCE_CHARS], start + piece.index(body[0]))
+        yield Sentence(body[:MAX_SENTENCE_CHARS], offset + start + piece.index(body[0]))
 
 
 def _is_end(text: str, start: int, found: re.Match[str]) -> bool:
@@ -204,7 +224,7 @@ class _Reader:
     def _word(self, piece: re.Match[str]) -> None:
         word = normalize("NFKC", piece[0]).casefold().replace("’", "'")
         start, end = piece.span()
-        if self._month_date(word, piece):
+        if word in dates.MONTHS and self._month_date(piece):
             return
         if (word in lexicon.NUMBER_WORDS or (word in numbers.SCALES and self._follows_article())) and word != "zero":
             self._number_words(word)
@@ -321,7 +341,7 @@ class _Reader:
         self._date(Day(year, month, day, ""), start)
         return True
 
-    def _month_date(self, word: str, piece: re.Match[str]) -> bool:
+    def _month_date(self, piece: re.Match[str]) -> bool:
         """Read "May 3, 2021" or "May 2021"."""
         month = self._month(self._at)
         if month is None:

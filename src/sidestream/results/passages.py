@@ -133,7 +133,5 @@ def finding(passage: CitablePassage, claim: str, quote: str | None) -> PassageMa
     evidence = judge(claim, passage.text, quote)
     if quote is not None:
         return PassageMatch(quote[:MAX_QUOTE_CHARS] or None, evidence)
-    place = evidence.place
-    sentences = tokens.sentences(passage.text)
-    cited = next((entry for entry in sentences if place is None or entry.end >= place[1]), None)
+    cited = tokens.sentence_at(passage.text, evidence.place or (0, 0))
     return PassageMatch(None if cited is None else cited.text[:MAX_QUOTE_CHARS], evidence)
