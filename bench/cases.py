@@ -587,6 +587,16 @@ CASES: tuple[Case, ...] = (
         rounds=5,
     ),
     Case(
+        "evidence",
+        "An answer with ten citations, each checked against a page of 18 to 35 kB",
+        (Way("check", "**ten citations**", "portable_tools", task={"program": "check-citations"}),),
+        (Metric("cpu", "CPU ms per answer", "cpu_s", 1e3), Metric("wall", "wall ms per answer", "wall_s", 1e3)),
+        "program",
+        payload="text-20",
+        rounds=9,
+        note="Pages are read beforehand: fetching and converting them is the case above.",
+    ),
+    Case(
         "sandbox",
         "A container for code: the bare interpreter, a cold start, a warm cell, 20 at once",
         (

@@ -138,6 +138,7 @@ TARGETS: tuple[Target, ...] = (
         at_most=1,
         less=(("mcp", "function", "wall"), ("mcp", "bare", "wall")),
     ),
+    Target("evidence: ten citations, CPU ms", ("evidence", "check", "cpu"), at_most=20),
     _to_floor("file-search: 10,000 passages to FTS5 and sqlite-vec", "file-search", "index", 3),
     _to_floor("web-fetch: a page of 40 kB to the bare libraries", "web-fetch", "fetch", 2),
     Target(

@@ -35,8 +35,7 @@ async def main() -> None:
         result = await agent.send(args.prompt)
     print(result.output)
     for source in result.sources:
-        mark = "found in the file" if source.verified else "NOT found in the file"
-        print(f"- {source.title}: “{source.cited_text}” ({mark})")
+        print(f"- {source.title}: “{source.cited_text}” ({source.evidence.state}: {source.evidence.reason})")
     if not result.sources:
         passages = [hit for entry in result.tool_results for hit in entry.result.get("results") or ()]
         print(

@@ -236,7 +236,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R223": Entry("Cache breaks are explained per step in tokens and money; histories are priced again for other models, offline.", "users", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
 
     # S. Evidence
-    "R230": Entry("A source states what was established and why; overlap alone supports nothing.", "users", deferred("Evidence: citations that mean what they say")),
+    "R230": Entry("A source states what was established and why; overlap alone supports nothing.", "users", partial("Evidence: citations that mean what they say")),
     "R231": Entry("Citations of hosted tools can be fetched under the egress guard, kept with digest and time, and checked by the same rules.", "users", deferred("Evidence: citations that mean what they say")),
     "R232": Entry("An evidence bundle is readable without Sidestream and reproducible.", "users", deferred("Evidence: citations that mean what they say")),
 

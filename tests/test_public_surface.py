@@ -53,6 +53,9 @@ PUBLIC = {
         StreamTimeoutError StreamTruncatedError ToolRaisedError ToolServerError UnknownProviderError
         UnsupportedError
     """,
+    "sidestream.evidence": """
+        CheckName ClaimCheck Evidence EvidenceState judge
+    """,
     "sidestream.mcp": """
         access_token AuthorizationCode ClientCredentials Elicitation IdentityAssertion KeyringTokens
         load_mcp_config MCPConfig MCPServer MemoryTokens OAuth PrivateKeyJWT SamplingAnswer SamplingRequest
@@ -101,7 +104,7 @@ PUBLIC = {
         PromptTemplate Reasoning ToolNamespace
     """,
     "sidestream.results": """
-        CitedSource CitedText CodeInterpreterResult FileSearchResult FoundHit ImageGenerationResult Link
+        CitedClaim CitedSource CitedText CodeInterpreterResult FileSearchResult FoundHit ImageGenerationResult Link
         MCPResult MediaResult ShellResult ToolSearchResult ToolStage ToolText TypedResult WebFetchResult
         WebSearchResult
     """,

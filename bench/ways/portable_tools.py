@@ -1,6 +1,7 @@
-"""Tools that run here, and the bare libraries that they are made of: file search over 10,000 passages, and a page."""
+"""Tools that run here, and the libraries that they are made of: file search over 10,000 passages, a page, citations."""
 
 import asyncio
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,9 @@ DIMENSIONS = 384
 WORDS_EACH = 120
 QUERIES = 20
 FETCHES = 30
+CITATIONS = 10
+DOCS = Path(__file__).parents[2] / "docs"
+PROSE = re.compile(r"[A-Z][^`\"]{60,160}\.")
 
 _SERVER = """
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -191,7 +195,27 @@ class _Site:
 
 
 PLAYERS = {}
+
+
+async def check_citations(url: str, task: dict[str, Any]) -> dict[str, Any]:
+    """Check ten citations of pages of the docs, half of them with a name too many."""
+    from sidestream.evidence import tokens
+    from sidestream.results.passages import CitablePassage, finding
+
+    pages = sorted(DOCS.glob("*.md"), key=lambda path: path.stat().st_size)[-CITATIONS:]
+    texts = [page.read_text("utf-8") for page in pages]
+    found = [[entry.text for entry in tokens.sentences(text)] for text in texts]
+    claims = [next(entry for entry in page if PROSE.fullmatch(entry)) for page in found]
+    passages = [CitablePassage(number=number, text=text) for number, text in enumerate(texts)]
+    tokens.tokens.cache_clear()
+    clock = Clock()
+    for number, (passage, claim) in enumerate(zip(passages, claims, strict=True)):
+        finding(passage, claim if number % 2 else f"Bergen {claim}", None)
+    return {**clock.stop(), "chars": sum(map(len, texts))}
+
+
 PROGRAMS = {
+    "check-citations": check_citations,
     "search-bare": search_bare,
     "search-ours": search_ours,
     "fetch-bare": fetch_bare,

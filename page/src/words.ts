@@ -126,8 +126,13 @@ export const words = {
   // Sources
   sources: "Sources",
   chip: (n: number, name: string, mark: string) => `Source ${n}, ${name}, ${mark}`,
-  quoteFound: "quote found in the stored source",
-  quoteMissing: "quote not found in the source",
+  evidence: {
+    quoted: "quoted from the source",
+    supported: "supported by the source",
+    contradicted: "contradicted by the source",
+    "not-found": "not found in the source",
+    unreachable: "source could not be read",
+  },
   notChecked: "not checked",
   morePages: (n: number) => `${things(n, "more page")} read`,
   pagesRead: (n: number) => `${things(n, "page")} read`,

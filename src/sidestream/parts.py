@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ErrorKind
+from sidestream.evidence.verdict import UNCHECKED, Evidence
 from sidestream.files import Saveable, media_types
 from sidestream.jsontext import Json
 from sidestream.text.reprs import ShortRepr
@@ -25,8 +26,7 @@ __all__ = (  # noqa: SIM905  # pyright: ignore[reportUnsupportedDunderAll]
 ).split()
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"]
-"""Reason why a step or a run ended: `approval` means that it waits for a decision, `limit` that one of `Limits` was
-reached."""
+"""Why a step or run ended: `approval` means that it waits for a decision, `limit` that one of `Limits` was reached."""
 SteerStatus = Literal["accepted", "applied", "failed"]
 """What became of a message to a running response."""
 SourceKind = Literal["url", "document", "place", "container_file", "file_path"]
@@ -333,8 +333,8 @@ class Source(_Part, frozen=True, tag="source"):
     """Passage of the source that is cited."""
     text_id: str | None = None
     """Id of the block of text."""
-    verified: bool | None = None
-    """Whether the cited text was found in the source, which a local tool has read. None means not checked."""
+    evidence: Evidence = UNCHECKED
+    """What a comparison with the source established. Hosted citations are `unchecked`."""
     marker_start: int | None = None
     """Start of the link to the source that the model wrote, if `start` and `end` are those of that link."""
     marker_end: int | None = None

@@ -40,6 +40,7 @@ PUBLIC = {
     "sidestream.store",
     "sidestream.server",
     "sidestream.portable.sandbox",
+    "sidestream.evidence",
     "sidestream.results",
     "sidestream.telemetry",
     "sidestream.testing",

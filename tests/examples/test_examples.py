@@ -288,7 +288,10 @@ def test_chat_with_documents_prints_answer_and_passages(tmp_path: Path):
     answer, cited = done.stdout.splitlines()
     assert "opening of a request" in answer
     assert "cite:" not in answer
-    assert cited == "- retries.md: “Only the opening of a request is retried” (found in the file)"
+    assert (
+        cited
+        == "- retries.md: “Only the opening of a request is retried” (quoted: the source has the quoted words; the claim itself is not in it)"
+    )
     assert "1 added" in done.stderr
 
 

@@ -12,6 +12,7 @@ from page.browsing import answers, ask, card, is_over, page_server, pick, picker
 from page.scenes import has, scripted, stopped
 from requirements import requirement
 from server.serving import agent_of
+from sidestream.evidence import Evidence
 from sidestream.parts import File, Source, TextDelta, TextEnd, TextStart
 from sidestream.testing import FakeProvider, error_reply, pixel_png
 
@@ -184,21 +185,23 @@ async def test_citation_chip_shows_quote_and_links_footnote_and_source(chromium:
 
 @requirement("R143")
 async def test_quote_missing_from_source_is_marked(chromium: Browser, tmp_path: Path):
-    found = Source("s1", "url", url="https://a.test/", start=0, end=4, cited_text="True.", text_id="t1", verified=True)
-    missing = replace(found, id="s2", url="https://b.test/", start=6, end=12, cited_text="Invented.", verified=False)
+    found = Source("s1", "url", url="https://a.test/", start=0, end=4, cited_text="True.", text_id="t1")
+    found = replace(found, evidence=Evidence("quoted", "the source has the quoted words"))
+    missing = replace(found, id="s2", url="https://b.test/", start=6, end=12, cited_text="Invented.")
+    missing = replace(missing, evidence=Evidence("not-found", "the quoted words are not in the source"))
     reply = [TextStart("t1"), TextDelta("t1", "True. Invented."), found, missing, TextEnd("t1")]
     async with page_server({"main": scripted([reply])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Is it so?")
         await is_over(page)
         for _ in range(2):
             good, bad = answers(page).locator(".chip").first, answers(page).locator(".chip").nth(1)
-            await expect(good).to_have_accessible_name("Source 1, a.test, quote found in the stored source")
-            await expect(bad).to_have_accessible_name("Source 2, b.test, quote not found in the source")
+            await expect(good).to_have_accessible_name("Source 1, a.test, quoted from the source")
+            await expect(bad).to_have_accessible_name("Source 2, b.test, not found in the source")
             await expect(bad.locator("svg")).to_be_visible()
             await expect(good.locator("svg")).to_have_count(0)
             await bad.hover()
-            await expect(page.get_by_role("tooltip")).to_contain_text("quote not found in the source")
-            await expect(answers(page).locator(".footnotes li").nth(1)).to_contain_text("quote not found in the source")
+            await expect(page.get_by_role("tooltip")).to_contain_text("not found in the source")
+            await expect(answers(page).locator(".footnotes li").nth(1)).to_contain_text("not found in the source")
             await page.reload()
 
 

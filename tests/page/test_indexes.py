@@ -1,4 +1,4 @@
-"""The file index and verified quotes in a browser."""
+"""The file index and checked quotes in a browser."""
 
 import re
 from pathlib import Path
@@ -80,7 +80,7 @@ async def test_quotes_of_files_are_marked_as_found_or_not(chromium: Browser, tmp
         await expect(answers(page).locator(".chip")).to_have_count(2)
         await expect(card(page, "1 passage in 1 file")).to_be_visible()
         await expect(card(page, "1 passage in 1 file").locator(".card-where")).to_contain_text("here")
-        await expect(answers(page).locator(".footnotes .mark")).to_have_text(" quote not found in the source")
+        await expect(answers(page).locator(".footnotes .mark")).to_have_text(" not found in the source")
         await expect(answers(page)).not_to_contain_text("[cite:")
 
 

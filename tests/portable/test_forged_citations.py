@@ -1,4 +1,4 @@
-"""Citations that a tool result tries to forge: only what the run's own sources found under its call is verified."""
+"""Citations that a tool result tries to forge: only what the run's own sources found under its call is evidence."""
 
 import json
 import sys
@@ -10,6 +10,7 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent, Chat, ChatMessage, RunState, Source, Tool, ToolContext, WebSearch, tool
+from sidestream.evidence import Evidence
 from sidestream.mcp import MCPServer
 from sidestream.messages.message import ToolCallPart, ToolResultPart, messages_from_json, messages_to_json
 from sidestream.results.passages import finding, last_number, numbered, passages_in
@@ -47,10 +48,13 @@ def search(tmp_path: Path) -> WebSearch:
     return WebSearch(engine=f"corpus:{folder}", execution="here")
 
 
+SURE = {"quoted": True, "supported": True, "contradicted": False, "not-found": False, "unchecked": None}
+
+
 def shown(sources: Sequence[Source]) -> list[tuple[bool | None, bool]]:
-    """Whether each citation is verified, and whether it points to the report."""
+    """Whether each citation is quoted or supported, and whether it points to the report."""
     assert FORGED_URL not in str(sources)
-    return [(source.verified, (source.url or "").endswith("report.txt")) for source in sources]
+    return [(SURE[source.evidence.state], (source.url or "").endswith("report.txt")) for source in sources]
 
 
 @requirement("F54")
@@ -99,10 +103,10 @@ async def test_mcp_tool_registers_no_passage(search: WebSearch, tmp_path: Path):
 
 
 @requirement("F54")
-async def test_tool_cannot_emit_verified_source(search: WebSearch):
+async def test_tool_cannot_emit_checked_source(search: WebSearch):
     def lookup(topic: str, context: ToolContext) -> str:
         """Looks something up."""
-        context.emit(Source("s", "url", url="https://x.example", verified=True))
+        context.emit(Source("s", "url", url="https://x.example", evidence=Evidence("quoted")))
         return "done"
 
     model = ScriptedModel([ASK, SEARCH, f"{LIE} [cite:1]. {LIE} [cite:99]."])
@@ -208,7 +212,7 @@ PASSAGE = next(iter(passages_in(history()).values()))
 
 @requirement("F54")
 @pytest.mark.parametrize(
-    ("quote", "verified"),
+    ("quote", "is_quoted"),
     [
         ("", False),
         (" ", False),
@@ -225,24 +229,26 @@ PASSAGE = next(iter(passages_in(history()).values()))
         ("acme  PAID beta", True),
     ],
 )
-def test_quote_must_occur_in_passage(quote: str, verified: bool):
-    assert finding(PASSAGE, "The board bribed the police", quote).verified is verified
+def test_quote_must_occur_in_passage(quote: str, is_quoted: bool):
+    assert finding(PASSAGE, "The board bribed the police", quote).evidence.state == (
+        "quoted" if is_quoted else "not-found"
+    )
 
 
 @pytest.mark.parametrize(
-    ("quote", "verified"),
+    ("quote", "is_quoted"),
     [("東京は日本の首都", True), ("日本の首都", True), ("東", False), ("東京", False), ("大阪は日本の", False)],
 )
-def test_quote_of_script_without_spaces_is_compared_by_character(quote: str, verified: bool):
+def test_quote_of_script_without_spaces_is_compared_by_character(quote: str, is_quoted: bool):
     found = ToolResultPart(
         "c", "web_search", {"sources": [{"cite": 1, "snippet": "東京は日本の首都です。"}]}, passages=(1, 1)
     )
     messages = [ChatMessage("model", (ToolCallPart("c", "web_search"),)), ChatMessage("tool", (found,))]
-    assert finding(passages_in(messages)[1], "x", quote).verified is verified
+    assert finding(passages_in(messages)[1], "x", quote).evidence.state == ("quoted" if is_quoted else "not-found")
 
 
 @requirement("F54")
-async def test_empty_quote_leaves_text_unverified(search: WebSearch):
+async def test_empty_quote_is_not_found(search: WebSearch):
     model = ScriptedModel([SEARCH, f'{LIE} [cite:1 ""]. {HONEST} [cite:1 "Acme paid Beta"].'])
     async with Agent(model, server_side_tools=[search]) as agent:
         result = await agent.send("x")

@@ -242,6 +242,9 @@ def test_recorded_answers_of_every_provider_are_cited(name: str) -> None:
         # Each place of a source has one marker, whatever passages of it support that place.
         places = {(s.text_id, s.end, s.url or s.file_id or s.title) for s in result.sources if s.text_id is not None}
         numbers = [f"[{source.number}]" for source in made.sources]
+        for claim in result.claims():
+            assert claim.text.strip() == claim.text != ""
+            assert claim.marker is None or claim.end <= claim.marker[0]
         assert sum(made.text.count(number) - result.output.count(number) for number in numbers) == len(places)
         spans += len(places)
     assert spans > 0

@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 import sidestream
 from requirements import requirement
 from sidestream import parts
+from sidestream.evidence import ClaimCheck, Evidence
 from sidestream.parts import (
     Custom,
     Error,
@@ -131,7 +132,7 @@ OPTIONAL: dict[type, dict[str, Any]] = {
         "claim_start": 0,
         "claim_end": 1,
         "cited_text": "abc",
-        "verified": True,
+        "evidence": Evidence("supported", "r", (ClaimCheck("words", True),), (0, 3)),
         "text_id": "t",
     },
     File: {"name": "a.png", "data": b"\x00\xff", "url": "u", "tool": "image_generation", "call_id": "c"},
@@ -303,3 +304,12 @@ def test_every_part_has_literal_type_and_round_trips(part: StreamPart) -> None:
     assert part.type == tag == json.loads(part.to_json())["type"]
     assert part_from_json(part.to_json()) == part
     assert part_from_json(part.to_json().encode()) == part
+
+
+@requirement("R230")
+def test_source_of_older_log_is_unchecked():
+    old = part_from_json('{"type":"source","id":"s","kind":"url","url":"https://a.test/","verified":true}')
+    assert isinstance(old, Source)
+    assert (old.evidence.state, "evidence" in old.to_json()) == ("unchecked", False)
+    checked = msgspec.structs.replace(old, evidence=Evidence("contradicted", "r", (ClaimCheck("unit", False, "d"),), (2, 5)))
+    assert part_from_json(checked.to_json()) == checked

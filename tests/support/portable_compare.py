@@ -25,7 +25,7 @@ ALLOWED = {
     "the tool has ended",
     "logs": "what code prints arrives while it runs; at a provider when it has ended. A delegate's finish is forwarded",
     "span": "a hosted file citation is a point behind the sentence; here it is the sentence, with the same end",
-    "checked": "a source from here says whether it was verified, and has the text that it cites",
+    "checked": "a source from here says what was established about it, and has the text that it cites",
     "events": "the Responses API hosts no web fetch and no memory: the events of a fetch have the same form, a memory has "
     "none. What Anthropic sends on the way are the blocks of its messages",
 }

@@ -30,6 +30,7 @@ PACKAGES = (
     "sidestream.providers.anthropic",
     "sidestream.providers.google",
     "sidestream.providers.openai",
+    "sidestream.evidence",
     "sidestream.results",
     "sidestream.server",
     "sidestream.store",

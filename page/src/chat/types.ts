@@ -167,8 +167,8 @@ export interface SidestreamMetadata {
   claimStart?: number;
   claimEnd?: number;
   citedText?: string;
-  /** Whether the quote is in the source. Absent if it was not checked. */
-  verified?: boolean;
+  /** What a comparison with the source established. Absent if it was not checked. */
+  evidence?: { state: "quoted" | "supported" | "contradicted" | "not-found" | "unreachable"; reason?: string };
   kind?: string;
   name?: string;
   call?: string;

@@ -27,6 +27,8 @@ export interface Source {
   url: string | null;
   quotes: string[];
   mark: "found" | "missing" | null;
+  /** Evidence of its weakest citation. Null if none was checked. */
+  evidence: NonNullable<SidestreamMetadata["evidence"]> | null;
 }
 
 export interface FileView {
@@ -248,19 +250,22 @@ class SourceList {
       return made;
     }
     for (const quote of made.quotes) if (!known.quotes.includes(quote)) known.quotes.push(quote);
-    if (made.mark === "missing" || known.mark === null) known.mark = made.mark;
+    if (made.mark === "missing" || known.mark === null) {
+      known.mark = made.mark;
+      known.evidence = made.evidence;
+    }
     return known;
   }
 }
 
 function sourceOf(part: SourcePart, number: number | null): Source {
-  const { citedText, verified, url: at } = ours(part.providerMetadata);
-  const mark = verified === undefined ? null : verified ? "found" : "missing";
+  const { citedText, evidence = null, url: at } = ours(part.providerMetadata);
+  const mark = evidence && (evidence.state === "quoted" || evidence.state === "supported" ? "found" : "missing");
   const given = part.type === "source-url" ? part.url : (at ?? null);
   const url = given && withoutTracking(given);
   const title = part.title || url || part.sourceId;
   const name = url ? hostOf(url) : title;
-  return { key: url ?? title, number, name, title, url, quotes: citedText ? [citedText] : [], mark };
+  return { key: url ?? title, number, name, title, url, quotes: citedText ? [citedText] : [], mark, evidence };
 }
 
 function fileOf(part: Extract<PagePart, { type: "file" }>, key: string): FileView {

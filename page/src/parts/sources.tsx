@@ -7,8 +7,8 @@ import { words } from "../words";
 
 const OPEN_MS = 150;
 
-function markWords({ mark }: Source): string {
-  return mark === "found" ? words.quoteFound : mark === "missing" ? words.quoteMissing : words.notChecked;
+function markWords({ evidence }: Source): string {
+  return evidence ? words.evidence[evidence.state] : words.notChecked;
 }
 
 /** A citation chip. Its source appears on hover or focus. */
@@ -59,6 +59,7 @@ export function Chip({ source, messageId }: { source: Source; messageId: string 
             </q>
           ))}
           {source.quotes.length > 0 && <span className="meta">{markWords(source)}</span>}
+          {source.evidence?.reason && <span className="meta">{source.evidence.reason}</span>}
         </span>
       )}
     </span>
@@ -78,7 +79,12 @@ export const Footnotes = memo(function Footnotes({ sources, messageId }: { sourc
           {cited.map((source) => (
             <li key={source.key} value={source.number!} id={`source-${messageId}-${source.number}`}>
               <SourceLink source={source} />
-              {source.mark && <span className={`mark ${source.mark}`}> {markWords(source)}</span>}
+              {source.mark && (
+                <span className={`mark ${source.mark}`} title={source.evidence?.reason}>
+                  {" "}
+                  {markWords(source)}
+                </span>
+              )}
             </li>
           ))}
         </ol>

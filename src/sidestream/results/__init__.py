@@ -9,7 +9,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
     __name__,
     {
         "agent.media": "MediaResult",
-        "results.citations": "CitedSource CitedText",
+        "results.citations": "CitedClaim CitedSource CitedText",
         "results.content": "Link",
         "results.tool_runs": "ToolStage",
         "results.tool_text": "ToolText",

@@ -4,6 +4,7 @@ from sidestream.agent.media import (
     MediaResult as MediaResult,
 )
 from sidestream.results.citations import (
+    CitedClaim as CitedClaim,
     CitedSource as CitedSource,
     CitedText as CitedText,
 )

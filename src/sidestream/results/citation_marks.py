@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from sidestream.evidence.verdict import Evidence
 from sidestream.jsontext import Json, JsonObject
 from sidestream.parts import Source, StreamPart, TextDelta
 from sidestream.results.passages import CitablePassage, finding
@@ -92,7 +93,7 @@ class _Block:
                 end=end,
                 cited_text=quote,
                 text_id=self._id,
-                verified=False,
+                evidence=Evidence("not-found", f"no passage has the number {number}"),
                 provider_metadata=marks,
             )
         found = finding(passage, claim, quote)
@@ -107,7 +108,7 @@ class _Block:
             end=end,
             cited_text=found.cited_text,
             text_id=self._id,
-            verified=found.verified,
+            evidence=found.evidence,
             provider_metadata=marks,
         )
 

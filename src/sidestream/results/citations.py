@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sidestream.evidence.verdict import UNCHECKED, Evidence, EvidenceState
 from sidestream.messages.message import TextPart
 from sidestream.parts import (
     Finish,
@@ -25,7 +26,7 @@ from sidestream.parts import (
     TextStart,
 )
 from sidestream.results.content import Content
-from sidestream.stream.markers import marker_beginning
+from sidestream.stream.markers import claim_before, marker_beginning, trimmed
 from sidestream.text import html
 from sidestream.text.reprs import ShortRepr
 
@@ -36,6 +37,24 @@ _GENERATED = ("container_file", "file_path")
 _MARKDOWN = re.compile(r"([\\\[\]`*_<>])")
 
 Marker = Callable[["CitedSource"], str]
+
+_WEAKNESS: dict[EvidenceState, int] = {
+    "unchecked": 0,
+    "quoted": 1,
+    "supported": 2,
+    "unreachable": 3,
+    "not-found": 4,
+    "contradicted": 5,
+}
+"""State → rank. The highest rank among a source's citations is shown."""
+REMARKS: dict[EvidenceState, str] = {
+    "quoted": "quoted",
+    "supported": "supported",
+    "unreachable": "could not be read",
+    "not-found": "not found in the source",
+    "contradicted": "contradicted",
+}
+"""State → words for people. Unchecked citations have none."""
 
 
 class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
@@ -48,8 +67,8 @@ class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
     file_id: str | None = None
     passages: tuple[str, ...] = ()
     """Passages that the provider quotes, or the text that the source supports."""
-    verified: bool | None = None
-    """Whether all citations were found in the source's text. None means not checked."""
+    evidence: Evidence = UNCHECKED
+    """What was established about its citations. With several, that of the weakest one."""
 
     @property
     def shown_url(self) -> str | None:
@@ -63,8 +82,26 @@ class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
 
     @property
     def remark(self) -> str:
-        """The remark in the list of sources on citations that were not found."""
-        return " (not found in the source)" if self.verified is False else ""
+        """The remark in the list of sources on what was established."""
+        words = REMARKS.get(self.evidence.state)
+        if words is None:
+            return ""
+        return f" ({words}: {self.evidence.reason})" if self.evidence.state == "contradicted" else f" ({words})"
+
+
+class CitedClaim(ShortRepr, Struct, frozen=True, kw_only=True):
+    """A statement of an answer, and the source that it cites."""
+
+    text: str
+    """Sentence, clause or segment that the source is cited for, without the marker."""
+    source: Source
+    step: int
+    start: int
+    """Start of the claim in its text block, in characters."""
+    end: int
+    """End of the claim."""
+    marker: tuple[int, int] | None = None
+    """Span of the link that the model wrote as a marker. None means that the text has no marker."""
 
 
 class CitedText(ShortRepr, Struct, frozen=True, kw_only=True):
@@ -318,8 +355,8 @@ class Citations:
             self._by_number.append(known)
         elif part.title is not None and known.source.title is None:
             known.source = replace(known.source, title=part.title)
-        if part.verified is not None and known.source.verified is not False:
-            known.source = replace(known.source, verified=part.verified)
+        if _WEAKNESS[part.evidence.state] > _WEAKNESS[known.source.evidence.state]:
+            known.source = replace(known.source, evidence=part.evidence)
         if part.cited_text:
             known.passages.setdefault(part.cited_text)
         return known.source.number
@@ -381,6 +418,42 @@ def citations_of(result: Content, style: CitationStyle = "numbers") -> Citations
         elif isinstance(part, TextStart):
             placed.feed(TextDelta(part.id, texts.get((step, part.id), "")))
     return placed
+
+
+def claims_of(result: Content) -> tuple[CitedClaim, ...]:
+    """Return the claims of a result, in the order of their sources. A later source with the same id replaces one."""
+    texts = _texts(result)
+    found: dict[tuple[int, str], CitedClaim] = {}
+    step = 0
+    for part in result.parts:
+        if isinstance(part, StepStart):
+            step = part.step
+        elif isinstance(part, Source) and part.text_id is not None and part.kind not in _GENERATED:
+            text = texts.get((step, part.text_id), "")
+            start, end = _claim_span(part, text)
+            first, last = part.marker_start, part.marker_end
+            found[step, part.id] = CitedClaim(
+                text=text[start:end],
+                source=part,
+                step=step,
+                start=start,
+                end=end,
+                marker=(first, last) if first is not None and last is not None else None,
+            )
+    return tuple(found.values())
+
+
+def _claim_span(source: Source, text: str) -> tuple[int, int]:
+    """Return the span of a source's claim.
+
+    It is the sentence before a link or a position, or the provider's segment, or else the whole block.
+    """
+    if source.claim_start is not None and source.claim_end is not None:
+        return source.claim_start, source.claim_end
+    start, end = source.start, source.end
+    if start is not None and (end is None or end <= start):
+        return claim_before(text, min(start, len(text)))
+    return trimmed(text, max(0, start or 0), len(text) if end is None else min(end, len(text)))
 
 
 def _texts(result: Content) -> dict[tuple[int, str], str]:

@@ -1,11 +1,11 @@
 """Numbered passages in the results of local tools, which a model can cite."""
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
 
+from sidestream.evidence.verdict import Evidence
 from sidestream.jsontext import JsonObject, as_list, as_object, is_object, text_in
 from sidestream.messages.message import ChatMessage, MessagePart, ToolCallPart, ToolResultPart
 
@@ -21,14 +21,6 @@ MAX_FOREIGN_NUMBER = 1_000_000
 _LISTS = ("sources", "results")
 _TEXTS = ("text", "snippet")
 _PLACE = ("page", "start", "end")
-_WORD = re.compile(r"\w+")
-_SENTENCE = re.compile(r"(?<=[.!?。])\s+|\n+")
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-"""Characters of scripts written without spaces (Thai, Lao, Burmese, Khmer, Chinese, Japanese)."""
-_ALONE = re.compile(f"[{_UNSPACED}]")
-_TOKEN = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+")
-"""Matches a word, or one such character."""
-_QUOTED = re.compile(r"[\"“„«]([^\"“”„«»]{8,})[\"”“»]")
 
 
 class CitablePassage(Struct, frozen=True, kw_only=True):
@@ -44,10 +36,10 @@ class CitablePassage(Struct, frozen=True, kw_only=True):
 
 
 class PassageMatch(Struct, frozen=True):
-    """The part of a passage that supports a statement, and whether the passage contains it."""
+    """The part of a passage that a statement refers to, and what the passage establishes about it."""
 
     cited_text: str | None
-    verified: bool
+    evidence: Evidence
 
 
 def numbered(result: Any, first: int) -> tuple[Any, int]:
@@ -131,43 +123,15 @@ def _document_text(result: JsonObject) -> str | None:
 
 
 def finding(passage: CitablePassage, claim: str, quote: str | None) -> PassageMatch:
-    """Return the part of the passage that supports a claim.
+    """Return what a passage establishes about a claim, and the part of it that was compared.
 
-    A quote must have more than one word and occur in the passage verbatim. Without a quote, the passage must contain
-    every number and quotation of the claim, and most of its words; the cited text is the sentence with most of them.
+    With a quote, the cited text is the quote. Without one, it is the nearest sentence of the passage.
     """
-    plain = _plain(passage.text)
+    # Most answers cite nothing, so the word lists are loaded with the first citation.
+    from sidestream.evidence import judge, tokens
+
+    evidence = judge(claim, passage.text, quote)
     if quote is not None:
-        return PassageMatch(quote[:MAX_QUOTE_CHARS] or None, _says_something(quote) and _plain(quote) in plain)
-    words = _words(claim)
-    known = set(_words(passage.text))
-    shared = [word for word in words if word in known]
-    has_numbers = all(word in known for word in words if word.isdigit())
-    has_quotations = all(_plain(found) in plain for found in _QUOTED.findall(claim))
-    verified = bool(words) and has_numbers and has_quotations and 2 * len(shared) >= len(words)
-    return PassageMatch(_best_sentence(passage.text, set(words)), verified)
-
-
-def _best_sentence(text: str, words: set[str]) -> str | None:
-    sentences = [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]
-    best = max(sentences, key=lambda sentence: len(words & set(_words(sentence))), default=None)
-    return None if best is None else best[:MAX_QUOTE_CHARS]
-
-
-def _words(text: str) -> list[str]:
-    """Return numbers and words of four letters or more, or all words if there are none of these."""
-    words = _WORD.findall(text.casefold())
-    return [word for word in words if len(word) > 3 or word.isdigit()] or words
-
-
-def _says_something(quote: str) -> bool:
-    """Return whether the quote has two words, or as many unspaced characters, and one of them is significant."""
-    tokens = _TOKEN.findall(quote.casefold())
-    unspaced = [token for token in tokens if _ALONE.fullmatch(token)]
-    carries_meaning = bool(unspaced) or any(len(token) > 3 or token.isdigit() for token in tokens)
-    return carries_meaning and 2 * len(tokens) - len(unspaced) >= 4
-
-
-def _plain(text: str) -> str:
-    """Normalise text for comparison to lower-case words between single spaces."""
-    return f" {' '.join(_TOKEN.findall(text.casefold()))} "
+        return PassageMatch(quote[:MAX_QUOTE_CHARS] or None, evidence)
+    cited = tokens.sentence_at(passage.text, evidence.place or (0, 0))
+    return PassageMatch(None if cited is None else cited.text[:MAX_QUOTE_CHARS], evidence)

@@ -25,7 +25,7 @@ from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.state import RunState, TurnState
 
 if TYPE_CHECKING:
-    from sidestream.results.citations import CitationStyle, CitedText
+    from sidestream.results.citations import CitationStyle, CitedClaim, CitedText
     from sidestream.results.tool_runs import ToolFolds, ToolRun, ToolStage
 
 T = TypeVar("T")
@@ -132,6 +132,12 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
         from sidestream.results.citations import citations_of
 
         return citations_of(self, style).cited()
+
+    def claims(self) -> "tuple[CitedClaim, ...]":
+        """Return the statements that cite a source, each with its span and that of its marker."""
+        from sidestream.results.citations import claims_of
+
+        return claims_of(self)
 
     def _repr_markdown_(self) -> str:
         from sidestream.results.notebook import markdown

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import Blocked, ToolRaisedError
+from sidestream.evidence.verdict import UNCHECKED
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.messages.message import Numbers
 from sidestream.parts import (
@@ -279,7 +280,7 @@ class Emitter:
                 return file
             case Source():
                 # Only the run can tell: it compares answers with what its own sources found.
-                return replace(part, id=part.id or self._new_id("source"), verified=None)
+                return replace(part, id=part.id or self._new_id("source"), evidence=UNCHECKED)
             case Custom():
                 return part
             case ToolResult():

@@ -112,6 +112,12 @@ def claim_before(text: str, at: int, since: int = 0) -> tuple[int, int]:
     end = since + len(text[since:at].rstrip())
     body = since + len(text[since:end].rstrip('.!?。"”)]*_'))
     start = max((found.end() for found in _SENTENCE_END.finditer(text, since, body)), default=since)
+    return trimmed(text, start, end)
+
+
+def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return a span without the blanks around its text and the list marker before it."""
+    end = start + len(text[start:end].rstrip())
     begins = _BEFORE_SENTENCE.match(text, start, end)
     return (start if begins is None else begins.end()), end
 

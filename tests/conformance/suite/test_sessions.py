@@ -71,7 +71,7 @@ async def test_search_fetch_cite_and_follow_up(wired: Subject, tmp_path: Path) -
         answers = [
             *(Call("web_search", {"query": "capital of Norway"}), Text("Oslo is the capital of Norway [cite:1].")),
             *(Call("web_fetch", {"url": url}), Text("Bergen has seven mountains around it [cite:2].")),
-            Text("As I said, Oslo was founded in 1040 [cite:1]."),
+            Text("It was founded in 1040 [cite:1]."),
         ]
         tools = [
             WebSearch(execution="here", engine=f"corpus:{tmp_path / 'pages'}"),
@@ -83,13 +83,13 @@ async def test_search_fetch_cite_and_follow_up(wired: Subject, tmp_path: Path) -
     assert [result.output for result in results] == [
         "Oslo is the capital of Norway.",
         "Bergen has seven mountains around it.",
-        "As I said, Oslo was founded in 1040.",
+        "It was founded in 1040.",
     ]
     cited = [source for result in results for source in result.sources if source.text_id is not None]
-    assert [(source.verified, source.cited_text) for source in cited] == [
-        (True, "Oslo is the capital of Norway."),
-        (True, "Bergen has seven mountains around it."),
-        (True, "It was founded in 1040."),
+    assert [(source.evidence.state, source.cited_text) for source in cited] == [
+        ("quoted", "Oslo is the capital of Norway."),
+        ("quoted", "Bergen has seven mountains around it."),
+        ("quoted", "It was founded in 1040."),
     ]
     assert cited[1].url == url
 

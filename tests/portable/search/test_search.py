@@ -172,8 +172,8 @@ async def test_search_returns_hosted_result_and_sources():
             "score": 0.9,
         }
     ]
-    assert [(source.kind, source.url, source.title, source.verified) for source in result.sources] == [
-        ("url", "https://a.example/1", "One", True)
+    assert [(source.kind, source.url, source.title, source.evidence.state) for source in result.sources] == [
+        ("url", "https://a.example/1", "One", "quoted")
     ]
 
 

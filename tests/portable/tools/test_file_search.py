@@ -28,7 +28,7 @@ async def searched(tool: FileSearch, *queries: str, answer: str = "Done"):
 
 @requirement("R126")
 async def test_folder_search_has_hosted_results_and_sources(docs: Path):
-    answer = "It was a good harvest [cite:1]."
+    answer = "The harvest was good [cite:1]."
     result = await searched(FileSearch(stores=[str(docs)], max_results=1), "harvest", answer=answer)
     (entry,) = result.tool_results
     assert (entry.result["status"], entry.result["queries"]) == ("completed", ["harvest"])
@@ -38,7 +38,7 @@ async def test_folder_search_has_hosted_results_and_sources(docs: Path):
     assert hit["attributes"]["extension"] == "pdf"
     (source,) = result.sources
     assert (source.kind, source.file_id, source.title) == ("document", hit["file_id"], "report.pdf")
-    assert (source.cited_text, source.verified) == ("The harvest was good", True)
+    assert (source.cited_text, source.evidence.state) == ("The harvest was good", "quoted")
     place = {"cite": 1, "page": 2, "start": hit["start"], "end": hit["end"]}
     assert source.provider_metadata == {"sidestream": place}
 

@@ -6,7 +6,7 @@ from typing import Literal
 from sidestream import jsontext
 from sidestream.cli.display.screen import one_line
 from sidestream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
-from sidestream.results.citations import CitedSource
+from sidestream.results.citations import REMARKS, CitedSource
 from sidestream.results.tool_code import output_text
 from sidestream.results.tool_labels import LABELS, MAX_LABEL_CHARS, things, tool_label
 from sidestream.results.tool_runs import ToolRun
@@ -131,6 +131,14 @@ def cited_source(source: CitedSource) -> str:
     location = source.shown_url or source.file_id
     title = one_line(source.label, 120)
     return f"{title}  {one_line(location, 400)}" if source.title and location else title
+
+
+def evidence(source: CitedSource) -> str:
+    """Describe what was established about a source's citations, or return an empty string if nothing was."""
+    words = REMARKS.get(source.evidence.state)
+    if words is None:
+        return ""
+    return f"{words}: {one_line(source.evidence.reason, 300)}" if source.evidence.reason else words
 
 
 def cited_passages(passages: tuple[str, ...]) -> list[str]:

@@ -371,6 +371,9 @@ class ProgressView:
             self._screen.line(f"  [{source.number}] {formatting.cited_source(source)}")
             for passage in formatting.cited_passages(source.passages):
                 self._screen.line(f"      {passage}", "dim")
+            if checked := formatting.evidence(source):
+                is_sure = source.evidence.state in ("quoted", "supported")
+                self._screen.line(f"      {checked}", "dim" if is_sure else "yellow")
         shown = others if self._detail.verbose or len(others) <= MAX_UNCITED + 1 else others[:MAX_UNCITED]
         for text in shown:
             self._screen.line(f"  {text}")

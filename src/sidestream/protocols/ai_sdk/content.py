@@ -121,6 +121,12 @@ def error_fields(part: Error) -> JsonObject:
     )
 
 
+def _evidence(part: Source) -> JsonObject | None:
+    """Return the state and reason of a citation that was checked, or None."""
+    found = part.evidence
+    return None if found.state == "unchecked" else filled(state=found.state, reason=found.reason or None)
+
+
 def source_of(part: Source, spans: JsonObject | None = None, block: str | None = None) -> JsonObject:
     """Convert a source to a citation. Spans count UTF-16 units, as JavaScript strings do."""
     details = filled(
@@ -128,7 +134,7 @@ def source_of(part: Source, spans: JsonObject | None = None, block: str | None =
         block=block,
         **(spans or {}),
         citedText=part.cited_text,
-        verified=part.verified,
+        evidence=_evidence(part),
         fileId=part.file_id,
         url=part.url if part.kind != "url" else None,
     )
