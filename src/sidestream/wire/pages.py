@@ -34,7 +34,7 @@ class PageLimits(Struct, frozen=True, kw_only=True):
     max_redirects: int = MAX_REDIRECTS
 
 
-class Page(Struct, frozen=True, kw_only=True):
+class FetchedPage(Struct, frozen=True, kw_only=True):
     """A fetched page, with its final URL."""
 
     url: str
@@ -58,7 +58,7 @@ async def get_page(
     headers: Mapping[str, str] | None = None,
     limits: PageLimits | None = None,
     policy: AddressPolicy = public_only,
-) -> Page:
+) -> FetchedPage:
     """Fetch a page.
 
     `check` sees every hop and raises FetchError for a URL that must not be requested. A host for which `is_named` is
@@ -77,7 +77,7 @@ async def get_page(
                     hops.append(url)
                     url = found
                     continue
-                return Page(url=url, status=found[0], headers=found[1], body=found[2], hops=tuple(hops))
+                return FetchedPage(url=url, status=found[0], headers=found[1], body=found[2], hops=tuple(hops))
     except TimeoutError:
         raise FetchError(
             f"{origin_of(url)} did not answer in {limits.timeout_s:g} s", code="url_not_accessible"

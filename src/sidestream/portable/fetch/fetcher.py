@@ -15,7 +15,7 @@ from sidestream.limits import MIB
 from sidestream.portable.documents import PAGE_LIMITS, Document, DocumentLimits, read
 from sidestream.portable.fetch.policy import EgressPolicy
 from sidestream.wire.egress import AddressPolicy, public_only
-from sidestream.wire.pages import Page, PageLimits, get_page
+from sidestream.wire.pages import FetchedPage, PageLimits, get_page
 
 MAX_CACHED_BYTES = 32 * MIB
 """Maximum size of cached pages in memory. The least recently used are evicted."""
@@ -102,7 +102,7 @@ class Fetcher:
     def _is_named(self, url: URL) -> bool:
         return self.policy.is_named(str(url))
 
-    async def _document(self, page: Page) -> Document:
+    async def _document(self, page: FetchedPage) -> Document:
         mime_type, charset = _content_type(page.headers.get("content-type", ""))
         name = URL(page.url).path
         try:
