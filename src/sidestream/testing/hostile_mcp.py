@@ -27,7 +27,8 @@ def hostile_server(fault: McpFault, **settings: Any) -> "MCPServer":
     """Create a server with one tool, `echo`, and one fault. `settings` are those of `MCPServer`.
 
     ```python
-    agent = Agent(ScriptedModel([tool_call("echo", text="Hi"), "It failed."]), mcp=[hostile_server("exits")])
+    server = hostile_server("exits", approval="run")
+    agent = Agent(ScriptedModel([tool_call("echo", text="Hi"), "It failed."]), mcp=[server])
     ```
     """
     from sidestream.mcp import MCPServer

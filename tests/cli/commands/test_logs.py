@@ -46,6 +46,33 @@ def kept(sidestream: Run) -> Any:
 
 
 @requirement("R92")
+def test_logs_list_filters_by_model_and_text(sidestream: Run, kept: Any):
+    kept(tea=sse(responses_text("Green.")), rain=sse(responses_text("Wet.")))
+    with FakeProvider([sse(responses_text("Blue."))]).in_thread() as fake:
+        model = "openai-responses:gpt-5.6-mini"
+        sidestream("chat", "-m", model, "--id", "sky", "about sky", base_url=fake.base_url, env=STORE)
+
+    def listed(*given: str) -> list[str]:
+        return [line.split()[0] for line in sidestream("logs", "list", *given, env=STORE).stdout.splitlines()]
+
+    assert listed("-m", "MINI") == ["sky"]
+    assert listed("-m", "gpt-5.6", "-n", "2") == ["sky", "rain"]
+    assert listed("-q", "green") == ["tea"]
+    assert listed("-q", "about", "-m", "mini") == ["sky"]
+    nothing = sidestream("logs", "list", "-q", "snow", env=STORE)
+    assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "No matches.\n")
+
+
+@requirement("R92")
+def test_logs_show_prints_last_answer_or_its_code(sidestream: Run, kept: Any):
+    kept(code=sse(responses_text("Use this:\n\n```python\nprint(1)\n```\n\nor\n\n```python\nprint(2)\n```\n")))
+    shown = {flag: sidestream("logs", "show", "code", flag, env=STORE).stdout for flag in ("-r", "-x", "--xl")}
+    assert shown["-r"].startswith("Use this:")
+    assert (shown["-x"], shown["--xl"]) == ("print(1)\n", "print(2)\n")
+    assert sidestream("logs", "show", "code", "-x", "--json", env=STORE).returncode == 2
+
+
+@requirement("R92")
 def test_logs_list_shows_status_of_each_conversation(sidestream: Run, kept: Any):
     approval = ResponsesScript().mcp_approval_request("shop", "buy", {"item": "tea"})
     kept(done=sse(responses_text("Hi.")), failed=error_reply(400, "bad", "no"), waits=approval.reply())

@@ -260,6 +260,31 @@ def test_fragments_precede_prompt(sidestream: Run, tmp_path: Path):
 
 
 @requirement("R170")
+@pytest.mark.parametrize("command", ["prompt", "chat"])
+def test_system_fragments_precede_system_prompt(command: str, sidestream: Run, tmp_path: Path):
+    (tmp_path / "style.md").write_text("Be brief.\n")
+    (tmp_path / "facts.md").write_text("We sell tea.\n")
+    given = ("--sf", "style.md", "--sf", "facts.md")
+    with FakeProvider([sse(responses_text("Hello"))] * 2).in_thread() as fake:
+        alone = sidestream(command, *given, "Hi", base_url=fake.base_url)
+        both = sidestream(command, *given, "-s", "Answer in $French.", "Hi", base_url=fake.base_url)
+    assert (alone.returncode, both.returncode) == (0, 0), alone.stderr + both.stderr
+    first, second = (request.json["instructions"] for request in fake.requests)
+    assert first == "Be brief.\n\nWe sell tea."
+    assert second == "Be brief.\n\nWe sell tea.\n\nAnswer in $French."
+
+
+@requirement("R170")
+def test_template_keeps_system_fragments(sidestream: Run, tmp_path: Path):
+    (tmp_path / "style.md").write_text("Be brief.\n")
+    assert sidestream("--save", "shop", "--sf", "style.md", "-s", "Sell $ware.", "$input").returncode == 0
+    with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
+        done = sidestream("-t", "shop", "-p", "ware", "tea", "Hi", base_url=fake.base_url)
+    assert done.returncode == 0, done.stderr
+    assert fake.requests[0].json["instructions"] == "Be brief.\n\nSell tea."
+
+
+@requirement("R170")
 def test_template_keeps_prompt_with_its_options(sidestream: Run):
     save = ("--save", "brief", "-s", "In $words words.", "-T", "web_search", "-o", "top_p", "1", "About $input")
     assert sidestream(*save).returncode == 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from sidestream.cli.commands.prompt import load_template, thinking_of, with_template
+from sidestream.cli.commands.prompt import load_template, thinking_of, use_system, with_template
 from sidestream.cli.display.screen import one_line
 from sidestream.cli.inputs import options
 from sidestream.cli.stdio import is_terminal, prompt_argument
@@ -54,6 +54,7 @@ def chat(
     queries: tuple[str, ...],
     attachments: tuple[str, ...],
     fragments: tuple[str, ...],
+    system_fragments: tuple[str, ...],
     template: str | None,
     params: tuple[tuple[str, str], ...],
     id: str | None,
@@ -86,7 +87,7 @@ def chat(
         raise click.UsageError("--no-log cannot be combined with --id or --continue")
     if id is not None and is_latest:
         raise click.UsageError("--id and --continue both select a conversation: use one of them")
-    if "-" in (*attachments, *fragments):
+    if "-" in (*attachments, *fragments, *system_fragments):
         raise click.UsageError("chat reads messages from standard input; name a file, or use sidestream prompt")
     if params and template is None:
         raise click.UsageError("-p sets a variable of a template: name the template with -t")
@@ -102,8 +103,8 @@ def chat(
     output_type = None if stored.schema is None else read_schema(stored.schema)
     agents = loaded_factory(AgentConfig(model=chosen, thinking=thinking, output_type=output_type, **agent))
     messages = _Messages(stored, dict(params), load_fragments((*stored.fragments, *fragments)))
-    if messages.system is not None and not has_system:
-        agents.use_system(messages.system)
+    system_texts = load_fragments((*stored.system_fragments, *system_fragments))
+    use_system(agents, system_texts, None if has_system else messages.system)
     view_options = ViewOptions(
         out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage, is_plain=plain
     )

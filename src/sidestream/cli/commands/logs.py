@@ -16,7 +16,7 @@ from sidestream.cli.stdio import is_terminal, prompt_argument
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from sidestream.store.protocol import Store
+    from sidestream.store.protocol import ConversationInfo, Store
     from sidestream.store.records import Record, Row
 
 
@@ -108,8 +108,12 @@ for command in (search, export, switch_on, switch_off, path):
 @click.option(
     "-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of conversations."
 )
+@click.option("-m", "--model", metavar="TEXT", help="List only conversations whose last model contains this text.")
+@click.option("-q", "--query", metavar="TEXT", help="List only conversations with this text in a message.")
 @click.option("--json", "as_json", is_flag=True, help="Print each conversation as a line of JSON.")
-def list_conversations(store: str | None, limit: int = 20, as_json: bool = False) -> int:
+def list_conversations(
+    store: str | None, limit: int = 20, model: str | None = None, query: str | None = None, as_json: bool = False
+) -> int:
     """List conversations, most recently updated first."""
 
     async def work(opened: "Store") -> int:
@@ -119,8 +123,8 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
         from sidestream.errors import StoreError
         from sidestream.store.log.conversation import Conversation
 
-        found = await opened.conversations(limit)
-        for info in found[:limit]:
+        found = await _found(opened, limit, (model or "").lower(), query or "")
+        for info in found:
             try:
                 status = await Conversation(opened, info.id).status(info)
             except (StoreError, ValueError):
@@ -132,10 +136,24 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
                 about = f"{one_line(info.model, 40):<28}  {status:<10}  {one_line(info.title, 80)}"
                 write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {about}".rstrip() + "\n")
         if not found and not as_json:
-            click.echo(f"No conversations yet: {how_to_log()}.", err=True)
+            is_filtered = model is not None or query is not None
+            click.echo("No matches." if is_filtered else f"No conversations yet: {how_to_log()}.", err=True)
         return exit_codes.OK
 
     return with_store(store, work)
+
+
+async def _found(store: "Store", limit: int, model: str, query: str) -> "list[ConversationInfo]":
+    """Return the latest conversations with this text in the name of their model and in a message."""
+    found: list[ConversationInfo] = []
+    before: float | None = None
+    while len(found) < limit:
+        page = await store.conversations(max(limit, 100) if model else limit, before, search=query)
+        found += [info for info in page if model in info.model.lower()]
+        if not page or not model or page[-1].updated == before:
+            break
+        before = page[-1].updated
+    return found[:limit]
 
 
 @logs.command()
@@ -143,18 +161,29 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
 @options.store_option
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
 @click.option("--parts", "as_parts", is_flag=True, help="Print each stream part as a line of JSON.")
+@click.option("-r", "--response", is_flag=True, help="Print only the last answer.")
+@click.option("-x", "--extract", is_flag=True, help="Print only the first fenced code block of the last answer.")
+@click.option("--xl", "--extract-last", "extract_last", is_flag=True, help="Print only its last fenced code block.")
 @options.view_options
 def show(
     id: str | None,
     store: str | None,
     as_json: bool,
     as_parts: bool,
+    response: bool,
+    extract: bool,
+    extract_last: bool,
     thinking: bool,
     verbose: bool,
     usage: bool,
     plain: bool,
 ) -> int:
     """Show a conversation."""
+    from sidestream.cli.commands.prompt import place_of, print_code
+
+    place = place_of(extract, extract_last)
+    if (as_json or as_parts) and (response or place is not None):
+        raise click.UsageError("--json and --parts print everything: leave out -r, -x and --xl")
 
     async def work(opened: "Store") -> int:
         from sidestream.cli.inputs.conversations import find_conversation
@@ -168,6 +197,10 @@ def show(
         records = await _readable(opened, rows)
         if as_parts:
             _print_parts(records)
+        elif place is not None:
+            print_code(_last_answer(records), place)
+        elif response:
+            write(sys.stdout, _last_answer(records).rstrip("\n") + "\n")
         else:
             transcript = _transcript(thinking=thinking, verbose=verbose, usage=usage)
             for record in records:
@@ -488,6 +521,13 @@ async def _readable(store: "Store", rows: "list[Row]") -> "list[Record]":
         except StoreError as error:
             click.echo(f"error: {one_line(str(error), 400)}", err=True)
     return records
+
+
+def _last_answer(records: "list[Record]") -> str:
+    from sidestream.store.log.fold import fold
+
+    answers = [message.text for message in fold(records).messages if message.role == "model" and message.text]
+    return answers[-1] if answers else ""
 
 
 def _print_parts(records: "list[Record]") -> None:

@@ -68,6 +68,7 @@ def prompt(
     queries: tuple[str, ...],
     attachments: tuple[str, ...],
     fragments: tuple[str, ...],
+    system_fragments: tuple[str, ...],
     template: str | None,
     params: tuple[tuple[str, str], ...],
     save: str | None,
@@ -117,6 +118,7 @@ def prompt(
         if schema_multi is not None:
             raise click.UsageError("--save stores a --schema: name --schema-multi when you use the template")
         given = {**agent, "model": model, "thinking": thinking, "schema": schema, "fragments": fragments}
+        given["system_fragments"] = system_fragments
         return _save(save, argument, given, stored)
     has_system = agent["system"] is not None
     agent = with_template(agent, stored)
@@ -131,16 +133,16 @@ def prompt(
     agents = loaded_factory(AgentConfig(model=chosen, output_type=output_type, thinking=thinking, **agent))
     if not keeps_model:
         agents.create()  # Report configuration errors before reading any input.
-    if [*attachments, *fragments].count("-") > 1:
+    if [*attachments, *fragments, *system_fragments].count("-") > 1:
         raise click.UsageError("standard input can be attached only once")
     parts = load_attachments(attachments, runs_code=agents.runs_code)
     texts = load_fragments((*stored.fragments, *fragments))
-    is_stdin_free = "-" not in (*attachments, *fragments)
+    system_texts = load_fragments((*stored.system_fragments, *system_fragments))
+    is_stdin_free = "-" not in (*attachments, *fragments, *system_fragments)
     has_text = bool(stored.prompt or texts)
     text = read_prompt(argument, is_stdin_free=is_stdin_free, is_required=not has_text)
     filled = stored.filled(dict(params), text)
-    if filled.system is not None and not has_system:
-        agents.use_system(filled.system)
+    use_system(agents, system_texts, None if has_system else filled.system)
     text = "\n\n".join(filter(None, (*texts, filled.prompt)))
     view_options = ViewOptions(
         as_json=as_json,
@@ -150,7 +152,7 @@ def prompt(
         usage=usage,
         is_plain=plain,
     )
-    sending = Sending(keeps_model=keeps_model, streams=not no_stream, extracts=_place(extract, extract_last))
+    sending = Sending(keeps_model=keeps_model, streams=not no_stream, extracts=place_of(extract, extract_last))
     return run_async(_send(agents, view_options, [text, *parts], logging, sending))
 
 
@@ -164,7 +166,8 @@ class Sending(NamedTuple):
     """Code block to print. None means the whole answer."""
 
 
-def _place(first: bool, last: bool) -> "Place | None":
+def place_of(first: bool, last: bool) -> "Place | None":
+    """Return which code block `-x` or `--xl` selects. Raises UsageError for both."""
     if first and last:
         raise click.UsageError("-x prints the first code block and --xl the last: use one of them")
     return "first" if first else "last" if last else None
@@ -201,7 +204,7 @@ async def _send(
         if await session.settle(read_answer) and session.outcome == "complete":
             await session.turn(message, stream=sending.streams)
         if answer is not None and sending.extracts is not None:
-            _print_code(answer.getvalue(), sending.extracts)
+            print_code(answer.getvalue(), sending.extracts)
         return session.exit_code
     finally:
         await agents.aclose()
@@ -209,7 +212,7 @@ async def _send(
             await store.aclose()
 
 
-def _print_code(answer: str, place: "Place") -> None:
+def print_code(answer: str, place: "Place") -> None:
     """Print a code block of the answer, or all of it if it has none, which a note says."""
     from sidestream.cli.display.formatting import code_block
     from sidestream.cli.display.screen import write
@@ -278,6 +281,17 @@ def with_template(agent: dict[str, Any], template: "Template") -> dict[str, Any]
     }
 
 
+_LISTS = ("tools", "functions", "fragments", "system_fragments")
+"""Fields of a template to which options add."""
+
+
+def use_system(agents: "AgentFactory", fragments: list[str], filled: str | None) -> None:
+    """Set the system prompt: the fragments, then the template's, or else what the agents have."""
+    system = filled if filled is not None else agents.config.system
+    if fragments or filled is not None:
+        agents.use_system("\n\n".join(filter(None, (*fragments, system))))
+
+
 def _option_text(value: str | int | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -289,7 +303,7 @@ def _save(name: str, prompt: str, given: dict[str, Any], base: "Template") -> in
     from sidestream.cli.inputs import named_files
 
     options = base.options | dict(given["options"])
-    lists = {field: [*getattr(base, field), *given[field]] for field in ("tools", "functions", "fragments")}
+    lists = {field: [*getattr(base, field), *given[field]] for field in _LISTS}
     texts = {field: given[field] for field in ("system", "model", "schema", "thinking") if given[field] is not None}
     template = replace(base, prompt=prompt or base.prompt, options=options, **lists, **texts)
     if template == named_files.Template():

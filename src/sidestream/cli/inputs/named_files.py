@@ -104,6 +104,7 @@ class Template(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     tools: list[str] = []
     functions: list[str] = []
     fragments: list[str] = []
+    system_fragments: list[str] = []
     thinking: str | int | None = None
     schema: str | None = None
     options: dict[str, str | int | float | bool] = {}

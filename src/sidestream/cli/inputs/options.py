@@ -76,13 +76,15 @@ def query_option(command: F) -> F:
 
 
 def template_options(command: F) -> F:
-    """Add `--fragment`, `--template` and `--param`."""
+    """Add `--fragment`, `--system-fragment`, `--template` and `--param`."""
+    of_system = "Put the text of a file or a URL before the system prompt. Can be repeated."
     text = "Put the text of a file, a URL, or - for standard input before the prompt. Can be repeated."
     for option in (
         click.option(
             "-p", "--param", "params", nargs=2, multiple=True, metavar="NAME VALUE", help="Set a template variable."
         ),
         click.option("-t", "--template", metavar="NAME", help="Use a stored prompt and its options."),
+        click.option("--sf", "--system-fragment", "system_fragments", multiple=True, metavar="FILE", help=of_system),
         click.option("-f", "--fragment", "fragments", multiple=True, metavar="FILE", help=text),
     ):
         command = option(command)
