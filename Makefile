@@ -51,9 +51,11 @@ page-check: $(PAGE_PACKAGES) ## check the page's types, lint and tests
 
 page-shots: $(PAGE) ## take pictures of the page in Chromium, into page/shots (NAME=approval for some of them)
 	$(in_page) node tooling/shots.ts $(NAME)
+	$(in_page) node tooling/team_shots.ts $(NAME)
 
 page-pictures: $(PAGE) ## take the pictures of the page that the documentation shows, into docs/pictures
 	$(in_page) node tooling/shots.ts docs
+	$(in_page) node tooling/team_shots.ts docs
 
 check: $(STAMP) ## check format, lint, import layers and types, of the page too
 	@$(MAKE) --no-print-directory -j2 check-types check-code page-check

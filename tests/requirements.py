@@ -227,7 +227,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R212": Entry("A waiting approval is visible and answerable, or a typed error, through every API.", "users", deferred("The server as a product component, the page as a product")),
     "R213": Entry("Retries, limiters, queues and compaction are visible while they last, in every stream and on the page.", "users", deferred("The server as a product component, the page as a product")),
     "R214": Entry("There are OpenAPI, TypeScript types and an example front end; files work from other origins.", "users", proven),
-    "R215": Entry("The operator names, brands and restricts the page.", "users", deferred("The server as a product component, the page as a product")),
+    "R215": Entry("The operator names, brands and restricts the page.", "users", proven),
 
     # R. The time machine
     "R220": Entry("Every step records its request, large parts by digest, without secrets.", "users", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),

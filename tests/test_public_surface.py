@@ -106,7 +106,7 @@ PUBLIC = {
         WebSearchResult
     """,
     "sidestream.server": """
-        Caps create_app ServerSettings
+        Caps create_app Page ServerSettings
     """,
     "sidestream.store": """
         Conversation ConversationInfo LogDetail LogState open_store PostgresStore Record Row SqliteStore Store

@@ -1,5 +1,5 @@
 // Typed client of the server's REST API. A refused request raises `ApiError` with the server's message.
-import { BASE } from "./base";
+import { BASE, SIGN_IN } from "./base";
 import type { PageMessage } from "./chat/types";
 import { words } from "./words";
 
@@ -34,7 +34,7 @@ export const fileUrl = (address: string) => (address.startsWith("/api/") ? BASE 
 export async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => "");
   // The server's message about a missing token is written for programs.
-  if (response.status === 401) return new ApiError(401, words.needsToken);
+  if (response.status === 401) return new ApiError(401, SIGN_IN ? words.needsSignIn : words.needsToken);
   try {
     const { message, type, param, code } = JSON.parse(text).error;
     // A page with an old token exceeds the rate limit.
@@ -63,6 +63,7 @@ export const get = <T>(path: string, query = {}, signal?: AbortSignal) =>
   call<T>("GET", url(path, query), undefined, signal);
 export const post = <T>(path: string, body: unknown = {}) => call<T>("POST", url(path), body);
 export const put = <T>(path: string, body: unknown) => call<T>("PUT", url(path), body);
+export const patch = <T>(path: string, body: unknown) => call<T>("PATCH", url(path), body);
 export const remove = <T>(path: string) => call<T>("DELETE", url(path));
 
 const id = encodeURIComponent;
@@ -76,6 +77,9 @@ export interface Conversation {
   created: number;
   updated: number;
   status: RunStatus | null;
+  pinned: boolean;
+  /** Text around the words found. Null if only the title has them. Absent unless the list is a search's. */
+  snippet?: string | null;
 }
 
 export interface Leaf {
@@ -162,13 +166,6 @@ export interface RunInProgress {
   at: number | null;
 }
 
-export interface EngineStats {
-  queued: number;
-  running: number;
-  waiting: number;
-  takeovers: number;
-}
-
 export interface About {
   version: string;
   agents: string[];
@@ -176,6 +173,17 @@ export interface About {
   allowsModels: boolean;
   examples: string[];
   hasMcp: boolean;
+  /** Heading of an empty conversation. */
+  greeting?: string;
+  /** Parts of the page that exist. A viewer has all. */
+  panels?: string[];
+  signOutUrl?: string | null;
+  /** Name of the signed-in user, as far as the server knows it. */
+  user?: string | null;
+  /** Whether the user runs this server, which others use too. */
+  isOwner?: boolean;
+  /** Whether a small model on the server's machine answers by default. */
+  isEmbedded?: boolean;
   /** File that `sidestream view` shows. A viewer has no conversations. */
   view?: string;
 }
@@ -190,6 +198,9 @@ export interface Key {
 export const api = {
   conversations: (query: { search?: string; before?: string | number | null; limit?: number }, signal?: AbortSignal) =>
     get<{ conversations: Conversation[]; next: string | number | null }>("/api/conversations", query, signal),
+  /** Rename or pin a conversation. An empty title restores the first question. */
+  change: (chat: string, change: { title?: string; pinned?: boolean }) =>
+    patch<{ title: string; pinned: boolean }>(`/api/conversations/${id(chat)}`, change),
   chat: (chat: string, leaf?: number | null, signal?: AbortSignal) =>
     get<Snapshot>(`/api/chat/${id(chat)}`, { leaf }, signal),
   stop: (chat: string, leaf?: number | null) =>
@@ -203,7 +214,6 @@ export const api = {
   records: (run: string, after = 0, signal?: AbortSignal, wait = 0) =>
     get<RunRecords>(`/api/runs/${id(run)}/records`, { after, wait: wait || null }, signal),
   runs: () => get<{ runs: RunInProgress[] }>("/api/runs"),
-  engine: () => get<EngineStats>("/api/engine"),
   stopRun: (run: string) => call<{ stopped: boolean }>("POST", url(`/api/runs/${id(run)}/stop`), {}),
   resumeRun: (run: string) => call<{ resumed: boolean }>("POST", url(`/api/runs/${id(run)}/resume`), {}),
   models: () => get<{ models: Model[]; providers: Record<string, Provider> }>("/api/models"),

@@ -3,7 +3,6 @@
 import { count, duration, money, things } from "./format";
 
 export const words = {
-  app: "Sidestream",
   // Frame
   skip: "Skip to the conversation",
   newConversation: "New conversation",
@@ -20,6 +19,18 @@ export const words = {
   close: "Close",
   settings: "Settings",
   timeline: "Timeline",
+  pinned: "Pinned",
+  pin: "Pin",
+  unpin: "Unpin",
+  options: (title: string) => `Options: ${title}`,
+  rename: "Rename",
+  renameConversation: "Rename conversation",
+  renameHint: "Leave it empty to use the first question.",
+  save: "Save",
+  signIn: "Sign in",
+  signOut: "Sign out",
+  owner: "Owner of this server",
+  signedInAs: (user: string) => `Signed in as ${user}`,
   deleteConversation: "Delete conversation",
   deleteAsk: (title: string) => `Delete “${title}” with all its branches and files?`,
   delete: "Delete",
@@ -51,6 +62,7 @@ export const words = {
     "What should I ask before I buy a used bicycle?",
   ],
   uses: (tool: string) => `uses ${tool}`,
+  embedded: "Answers come from a small model on this machine, which needs no API key.",
   // Composer
   composer: "Message",
   send: "Send",
@@ -66,12 +78,11 @@ export const words = {
   model: "Model",
   thinking: "Thinking",
   tools: "Tools",
-  toolsCount: (n: number) => `Tools ${n}`,
   noKey: (variable: string) => `needs ${variable}`,
   nextGoesTo: (model: string, last: string) =>
     `The next message goes to ${model}. Containers and files stay with ${last}.`,
-  modelDefault: "Default",
-  defaultTools: "Using the agent's tools",
+  asAgent: { one: "As the agent has it", many: "As the agent has them" },
+  asModel: { one: "Model default", many: "Server default" },
   editing: "Editing an earlier question. Sending it starts a new branch.",
   // Scroll
   newBelow: "Jump to latest",
@@ -87,12 +98,23 @@ export const words = {
   nextBranch: "Next branch",
   thinkingNow: "Thinking…",
   thoughtFor: (ms: number | null) => (ms === null || ms < 1000 ? "Thought" : `Thought for ${duration(ms)}`),
-  notShown: (who: string) => `Thought (not shown by ${who})`,
-  notShownAnybody: "Thought (not shown by the provider)",
+  notShown: (who: string) => `Thought first, not shown by ${who}`,
+  theProvider: "the provider",
   notFinished: (label: string) => `${label.replace(/…$/, "")}: not finished`,
   here: "here",
   granted: "allowed in this conversation",
   steps: (n: number) => things(n, "step"),
+  facts: {
+    model: "Model",
+    by: "Provider",
+    steps: "Steps",
+    time: "Time",
+    tokens: "Tokens",
+    cost: "Cost",
+    thinking: "Thinking",
+    unknown: "Unknown events",
+  },
+  hiddenThinking: "not shown by the provider",
   tokensIn: (n: number, cached: number) =>
     cached > 0 ? `${count(n)} tokens in (${count(cached)} cached)` : `${count(n)} tokens in`,
   tokensOut: (n: number) => `${count(n)} out`,
@@ -123,6 +145,16 @@ export const words = {
   keysPanel: "Keys",
   openRaw: "Open raw",
   editQuestion: "Edit question",
+  waitsFor: {
+    retry: "The provider could not answer yet",
+    limiter: "Waiting for this server's rate limit",
+    queue: "Waiting for a free worker",
+    compaction: "Summarising earlier messages",
+  } as Record<string, string | undefined>,
+  secondsLeft: (n: number) => `trying again in ${count(n)} s`,
+  limitedFor: (n: number) => `${count(n)} s left`,
+  retryingNow: "trying again now",
+  attempt: (n: number, most: number) => `attempt ${n} of ${most}`,
   waitSeconds: (n: number) => `Try again in ${n} s.`,
   // Details
   details: "Details",
@@ -131,8 +163,13 @@ export const words = {
   raw: "Raw",
   openTimeline: "Open in timeline",
   // Events
-  offline: "No connection. The run continues on the server.",
+  offline: {
+    send: "No connection. Your message will be sent when the server responds.",
+    run: "No connection. The run continues on the server.",
+    read: "No connection. Retrying…",
+  },
   back: "Reconnected",
+  needsSignIn: "You are not signed in.",
   needsToken:
     "This server needs a token. Open the URL that it printed at startup, or that “sidestream serve --list” prints. It ends with #token=…",
   tooMuch: "Your files are too large to send together. Remove some of them, then send again.",
@@ -162,6 +199,7 @@ export const words = {
   longLink: "This link has a lot of text in its URL. It leads to:",
   openLink: "Open",
   copyCode: "Copy code",
+  copyCsv: "Copy as CSV",
   // Keyboard
   keys: "Keyboard shortcuts",
   keyMap: [

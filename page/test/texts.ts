@@ -14,6 +14,8 @@ const BLOCKS = [
   "A line with two spaces  \nbreaks. ~~gone~~ https://auto.example/link",
   "    indented code\n    more of it",
   "~~~\nfence of tildes ``` inside\n~~~",
+  "Before it\n$$\n- a\n# b\n= c\n$$\nand $x^2$ for $5 or $10",
+  "\\[\n\\frac{a}{b}\n---\nc\n\\]",
 ];
 
 export const TEXTS: string[] = Array.from({ length: 50 }, (_, index) => {

@@ -17,14 +17,14 @@ from sidestream.cli.commands.demo import SCENES, pause_s
 from sidestream.cli.interrupts import exit_now
 from sidestream.errors import RateLimitedError
 from sidestream.messages.message import ThinkingPart
-from sidestream.parts import StepFinish, StepStart, StreamPart, StreamStart, ToolCall, ToolEvent, ToolResult
+from sidestream.parts import File, StepFinish, StepStart, StreamPart, StreamStart, ToolCall, ToolEvent, ToolResult
 from sidestream.providers.protocol import ModelRequest
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
 from sidestream.server import create_app
 from sidestream.server.uvicorn_runner import bound_socket, serve
-from sidestream.testing import ScriptedModel, tool_call
+from sidestream.testing import ScriptedModel, pixel_png, tool_call
 
 WRAPPING = (StreamStart, StepStart, StepFinish)
 RECORDINGS = Path(demo.__file__).parent
@@ -55,6 +55,36 @@ def minutes(seconds: int) -> str:
 
 See [the path](https://example.org/path), <img src=x onerror=alert(1)> and ![a map](https://example.org/map.png).
 """
+MATHS = r"""
+The central angle of two points is given by the **haversine** formula:
+
+$$
+\hav(\theta) = \sin^2\frac{\Delta\varphi}{2} + \cos\varphi_1\,\cos\varphi_2\,\sin^2\frac{\Delta\lambda}{2}
+$$
+
+so the distance is $d = 2R\arcsin\sqrt{\operatorname{hav}\theta}$, with $R \approx 6371$ km. In matrix form:
+
+\[
+\begin{pmatrix} x \\ y \\ z \end{pmatrix} =
+R \begin{pmatrix} \cos\varphi\cos\lambda \\ \cos\varphi\sin\lambda \\ \sin\varphi \end{pmatrix},
+\qquad \sum_{n=1}^{\infty} \frac{1}{n^2} = \frac{\pi^2}{6}, \qquad \int_0^\infty e^{-x^2}\,dx = \frac{\sqrt{\pi}}{2}
+\]
+
+A map costs $5 to $10; an invalid formula stays as it is: $\frac{1}$.
+""".replace(r"\hav", r"\operatorname{hav}")
+TABLE = "\n".join(
+    [
+        "The longest total eclipses of the century:",
+        "",
+        "| Date | Duration | Longest near | Path | Magnitude | Saros | Gamma |",
+        "|---|--:|---|---|--:|--:|--:|",
+        *(
+            f"| 2 August {2027 + 18 * index} | {6 - index} min {23 - index} s | Luxor, Egypt, and {index} more places "
+            f"| Spain, Morocco, Algeria, Tunisia, Libya, Egypt, Saudi Arabia, Yemen, Somalia | 1.079 | 136 | 0.142 |"
+            for index in range(5)
+        ),
+    ]
+)
 DOCUMENT = """\
 # The eclipse of 2027
 
@@ -66,6 +96,12 @@ The eclipse lasts 6 minutes and 23 seconds at most, near Luxor.
 
 It crosses Spain, North Africa and Arabia.
 """
+WORD = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+FILES = [
+    File("f1", WORD, name="annual-report-of-the-observatory-2027-final.docx", data=b"PK" * 40_000),
+    File("f2", "text/csv", name="hours.csv", data=b"place,hours\n" * 100),
+    File("f3", "image/png", name="dot.png", data=pixel_png(200)),
+]
 ARABIC = "أطول مدة للكسوف **قرب الأقصر**: 6 دقائق و 23 ثانية.\n\n- إسبانيا\n- مصر\n\n`x = 1`"
 
 
@@ -167,6 +203,9 @@ def agents() -> dict[str, Agent[Any]]:
     made["slow"] = Agent(ScriptedModel(lambda _: slowly(f"{ANSWER}\n\n{ANSWER}\n\n{ANSWER}")))
     made["arabic"] = Agent(ScriptedModel(lambda _: ARABIC))
     made["approval"] = Agent(ScriptedModel(asks), tools=[departures, book_seat], approval="ask")
+    made["maths"] = Agent(ScriptedModel(lambda _: MATHS))
+    made["table"] = Agent(ScriptedModel(lambda _: TABLE))
+    made["files"] = Agent(ScriptedModel(lambda _: ["Here is the report.", *FILES]))
     made["agent"] = delegating(asyncio.run(recorded(RECORDINGS / "web_search.json")))
     made["error"] = Agent(ScriptedModel(lambda _: ["It begins well, ", RateLimitedError("slow down", status=429)]))
     made["long"] = Agent(ScriptedModel(lambda _: "\n\n".join(f"Paragraph {n} of many words." for n in range(400))))

@@ -1,5 +1,5 @@
 // Pictures of the page in Chromium: three widths, two themes, the states of a conversation. Into page/shots.
-//   node tooling/shots.ts [ADDRESS of a demo server] [part of a picture's name]
+//   node tooling/shots.ts [ADDRESS of a demo server] [parts of pictures' names, with commas between them]
 //   node tooling/shots.ts docs      the few that the documentation shows, into docs/pictures
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
@@ -13,7 +13,7 @@ const FOLDER = IS_DOCS ? join(HERE, "..", "..", "docs", "pictures") : join(HERE,
 /** Scenes of the documentation → the theme of each. */
 const DOCS: Record<string, string> = { search: "light", approval: "dark", timeline: "light" };
 const PYTHON = join(HERE, "..", "..", ".venv", "bin", "python");
-const WIDTHS = [1440, 900, 390];
+const WIDTHS = [1280, 768, 390];
 const THEMES = ["light", "dark"] as const;
 
 interface Scene {
@@ -53,8 +53,9 @@ const SCENES: Scene[] = [
       }
       await page.locator(".grants li").nth(1).waitFor();
       await page.getByRole("button", { name: "Send" }).waitFor();
-      await page.getByLabel("Message").fill("And two for the way back.");
-      await page.getByLabel("Message").press("Enter");
+      const message = page.getByRole("textbox", { name: "Message", exact: true });
+      await message.fill("And two for the way back.");
+      await message.press("Enter");
       await page.locator(".granted").nth(1).waitFor();
       await page.getByRole("button", { name: "Send" }).waitFor();
       await page.waitForTimeout(300);
@@ -65,6 +66,42 @@ const SCENES: Scene[] = [
     agent: "agent",
     prompt: "How long is the eclipse of 2027, and how do I get there?",
     after: async (page) => page.locator(".agent-card > .card-head").click(),
+  },
+  { name: "maths", agent: "maths", prompt: "What is the distance between two points on a sphere?" },
+  { name: "table", agent: "table", prompt: "Compare the eclipses of this century." },
+  { name: "files", agent: "files", prompt: "Write the report." },
+  {
+    name: "denial",
+    agent: "approval",
+    prompt: "Book two seats to Stockholm.",
+    after: async (page) => {
+      await page.locator(".approval-actions .button:enabled").first().waitFor();
+      await page.getByRole("button", { name: "Deny (D)" }).first().click();
+    },
+  },
+  {
+    name: "facts",
+    agent: "web_search",
+    prompt: "How long is the total solar eclipse of 2027?",
+    after: async (page) => {
+      await page.locator(".facts").click();
+      await page.locator(".tip").waitFor();
+    },
+  },
+  {
+    name: "pickers",
+    after: async (page) => {
+      await page.locator('.pick[data-pick="tools"] summary').click();
+    },
+  },
+  {
+    name: "drawer",
+    agent: "approval",
+    prompt: "Book two seats to Stockholm, one of them at a window if there is one.",
+    after: async (page) => {
+      const menu = page.getByRole("button", { name: /^(Menu|Conversations)$/ });
+      if (await menu.first().isVisible()) await menu.first().click();
+    },
   },
   { name: "error", agent: "error", prompt: "Please fail." },
   { name: "rtl", agent: "arabic", prompt: "كم تدوم أطول مدة للكسوف؟" },
@@ -116,10 +153,11 @@ async function demoServer(): Promise<{ address: string; server: ChildProcess }> 
 }
 
 async function ask(page: Page, { agent, prompt }: Scene): Promise<void> {
-  await page.waitForSelector(`.pick option[value="${agent}"]`, { state: "attached" });
-  await page.getByLabel("Model").selectOption(agent!);
-  await page.getByLabel("Message").fill(prompt!);
-  await page.getByLabel("Message").press("Enter");
+  await page.locator('.pick[data-pick="model"] summary').click();
+  await page.locator(`input[name="pick-model"][value="${agent}"]`).click();
+  const message = page.getByRole("textbox", { name: "Message", exact: true });
+  await message.fill(prompt!);
+  await message.press("Enter");
   await page.waitForURL(/\/c\//);
   await page.getByRole("button", { name: "Send" }).waitFor({ timeout: 60_000 });
   await page.waitForTimeout(300);
@@ -129,6 +167,7 @@ const [address, filter] = [process.argv.find((one) => one.startsWith("http")), p
 const started = address ? null : await demoServer();
 const [base, token] = (address ?? started!.address).split(/\/?#/) as [string, string?];
 const wanted = (process.argv[3] ?? (IS_DOCS || filter.startsWith("http") ? "" : filter)).toLowerCase();
+process.once("exit", () => started?.server.kill());
 mkdirSync(FOLDER, { recursive: true });
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -139,8 +178,8 @@ for (const width of WIDTHS) {
   for (const theme of THEMES) {
     for (const scene of SCENES) {
       const name = `${scene.name}-${width}-${theme}`;
-      if (!name.includes(wanted)) continue;
-      if (IS_DOCS && (width !== 1440 || DOCS[scene.name] !== theme)) continue;
+      if (!wanted.split(",").some((part) => name.includes(part))) continue;
+      if (IS_DOCS && (width !== 1280 || DOCS[scene.name] !== theme)) continue;
       const context = await browser.newContext({
         viewport: IS_DOCS ? { width: 1200, height: 700 } : { width, height: width === 390 ? 844 : 900 },
         reducedMotion: "reduce",
@@ -160,7 +199,7 @@ for (const width of WIDTHS) {
       });
       await page.goto(token ? `${base}/#${token}` : base);
       await page.waitForSelector(".composer");
-      if (scene.agent) await ask(page, scene);
+      if (scene.agent) await ask(page, scene).catch((error: Error) => console.error(`${name}: ${error.message}`));
       else await page.waitForTimeout(500);
       await scene.after?.(page).catch((error: Error) => console.error(`${name}: ${error.message}`));
       await page.waitForTimeout(250);
@@ -170,5 +209,4 @@ for (const width of WIDTHS) {
   }
 }
 await browser.close();
-started?.server.kill();
-if (problems > 0) process.exitCode = 1;
+process.exit(problems > 0 ? 1 : 0);

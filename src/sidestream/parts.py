@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.errors import ConfigurationError, ErrorKind
+from sidestream.errors import ErrorKind
 from sidestream.files import Saveable, media_types
 from sidestream.jsontext import Json
 from sidestream.text.reprs import ShortRepr
@@ -360,15 +360,8 @@ class File(Saveable, _Part, frozen=True, tag="file"):
     tool: str | None = None
     call_id: str | None = None
 
-    def _contents(self) -> tuple[bytes, str | None, str]:
-        if self.data is None:
-            raise ConfigurationError(f"file {self.id} has no bytes to save, only a URL; download it from {self.url}")
-        return self.data, self.name or self.id, self.mime_type
-
-    def _repr_html_(self) -> str:
-        from sidestream.text.html import file_html
-
-        return file_html(self.data, self.mime_type, self.name or self.id, self.url)
+    def _contents(self) -> tuple[bytes | None, str | None, str, str | None]:
+        return self.data, self.name or self.id, self.mime_type, self.url
 
 
 class Custom(_Part, frozen=True, tag="custom"):
@@ -572,13 +565,8 @@ class Preview(Saveable, ShortRepr, Struct, frozen=True, kw_only=True):
     tool: str | None = None
     call_id: str | None = None
 
-    def _contents(self) -> tuple[bytes, str | None, str]:
-        return self.data, f"preview-{self.index}", self.mime_type
-
-    def _repr_html_(self) -> str:
-        from sidestream.text import html
-
-        return html.file_html(self.data, self.mime_type, f"preview {self.index}")
+    def _contents(self) -> tuple[bytes | None, str | None, str, str | None]:
+        return self.data, f"preview-{self.index}", self.mime_type, None
 
 
 def preview_of(part: StreamPart) -> Preview | None:

@@ -2,6 +2,7 @@
 
 import re
 
+from sidestream.store.postgres.server import OLDEST_SERVER
 from support.places import ROOT, TESTS
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -36,6 +37,32 @@ def test_every_guide_has_test() -> None:
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/start").glob("*.md")]
     wanted = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in pages} - WITHOUT_CLAIM
     assert wanted - set(rows(CLAIMS)) == set()
+
+
+def test_docs_name_oldest_postgresql() -> None:
+    for page in ("platforms.md", "store.md"):
+        text = (ROOT / "docs" / page).read_text("utf-8")
+        assert re.findall(r"PostgreSQL (\d+)", text) == [str(OLDEST_SERVER)], page
+
+
+def test_install_pages_name_checkout() -> None:
+    for page in ("README.md", "docs/start/install.md"):
+        text = (ROOT / page).read_text("utf-8")
+        assert "not on the package index yet" in text
+        commands = re.findall(r"^(?:pip|uv tool) install .*$", text, re.MULTILINE)
+        assert commands
+        assert all(".[cli,local]" in command for command in commands)
+
+
+def test_untested_systems_are_marked() -> None:
+    systems = re.findall(
+        r"^\| (macOS|Windows) \| (.*) \|$", (ROOT / "docs/platforms.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert [(name, text.startswith("**not tested.**")) for name, text in systems] == [
+        ("macOS", True),
+        ("Windows", True),
+    ]
+    assert "OS Independent" not in (ROOT / "pyproject.toml").read_text("utf-8")
 
 
 def test_messages_of_troubleshooting_exist() -> None:

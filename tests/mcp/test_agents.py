@@ -26,7 +26,7 @@ from sidestream.stream import grammar
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript
 from sidestream.tools.context import ToolContext
 from sidestream.tools.tool import Tool, ToolOutcome
-from support.mcp_servers.peers import asked, rogue
+from support.mcp_servers.peers import HERE, asked, rogue
 
 NOON = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "UTC"}
 
@@ -55,7 +55,7 @@ def calling(name: str, arguments: Any, call_id: str = "call_1") -> list[Any]:
 async def test_agent_calls_tools_of_local_server() -> None:
     async with (
         FakeProvider(calling("convert_time", NOON)) as fake,
-        Agent("openai-responses", base_url=fake.base_url, tools=[clock()]) as agent,
+        Agent("openai-responses", base_url=fake.base_url, tools=[clock(approval="run")]) as agent,
     ):
         result = await agent.send("What time is it?")
         offered, answer = fake.requests[0].json["tools"], fake.requests[1].json["input"][-1]
@@ -64,9 +64,51 @@ async def test_agent_calls_tools_of_local_server() -> None:
     assert result.output == "Done."
 
 
+@requirement("R80", "R81")
+@pytest.mark.parametrize("given", ["server", "file"])
+async def test_local_server_asks_without_policy(given: str, tmp_path: Path) -> None:
+    log, file = tmp_path / "log", tmp_path / "mcp.json"
+    server = rogue("--log", str(log))
+    file.write_text(
+        json.dumps(
+            {
+                "mcpServers": {
+                    "rogue": {"command": sys.executable, "args": ["-I", str(HERE / "rogue.py"), "--log", str(log)]}
+                }
+            }
+        )
+    )
+    async with (
+        FakeProvider(calling("echo", {"text": "hello"})) as fake,
+        Agent("openai-responses", base_url=fake.base_url, mcp=file if given == "file" else [server]) as agent,
+    ):
+        result = await agent.send("Say hello.")
+        assert (result.is_waiting, asked(log, "tools/call")) == (True, [])
+        with pytest.warns(
+            UserWarning, match=r"approval of echo of the MCP server 'rogue'.* set approval=\"run\""
+        ) as caught:
+            assert result.output == ""
+        assert caught[0].filename == __file__
+        result = await agent.resume(result.run_state, [entry.approve() for entry in result.approvals])
+    assert (result.output, len(asked(log, "tools/call"))) == ("Done.", 1)
+
+
+@requirement("R80", "R81")
+@pytest.mark.parametrize("policy", ["agent", "tool"])
+async def test_policy_lets_local_server_run_unasked(policy: str, tmp_path: Path) -> None:
+    server = rogue("--log", str(tmp_path / "log"), approval={"echo": "run"} if policy == "tool" else None)
+    async with (
+        FakeProvider(calling("echo", {"text": "hello"})) as fake,
+        Agent(
+            "openai-responses", base_url=fake.base_url, tools=[server], approval="run" if policy == "agent" else None
+        ) as agent,
+    ):
+        assert (await agent.send("Say hello.")).output == "Done."
+
+
 @requirement("R80")
 async def test_server_lives_as_long_as_its_agent() -> None:
-    server = clock()
+    server = clock(approval="run")
     async with FakeProvider([*calling("convert_time", NOON), *calling("convert_time", NOON)]) as fake:
         async with Agent("openai-responses", base_url=fake.base_url, tools=[server]) as agent:
             await agent.send("1")
@@ -180,7 +222,7 @@ async def test_remote_server_can_be_called_locally_or_by_provider(everything_url
 async def test_server_progress_is_reported_as_events(node: Callable[..., MCPServer]) -> None:
     script = calling("trigger-long-running-operation", {"duration": 0.2, "steps": 2})
     async with FakeProvider(script) as fake:
-        agent = Agent("openai-responses", base_url=fake.base_url, tools=[node("everything")])
+        agent = Agent("openai-responses", base_url=fake.base_url, tools=[node("everything", approval="run")])
         parts = await parts_of(agent.stream("Work"))
     events = [part for part in parts if isinstance(part, ToolEvent) and part.provider_stage == "progress"]
     assert len(events) >= 2

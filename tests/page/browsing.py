@@ -167,10 +167,22 @@ def card(page: Page, words: str) -> Locator:
     return page.locator(".card").filter(has=page.locator(".card-title", has_text=words))
 
 
+def picker(page: Page, kind: Literal["model", "thinking", "tools"]) -> Locator:
+    """A button that opens a list of choices, and the list."""
+    return page.locator(f'.pick[data-pick="{kind}"]')
+
+
+async def pick(page: Page, kind: Literal["model", "thinking"], value: str) -> None:
+    """Chooses from a list of which one entry holds."""
+    await picker(page, kind).locator("summary").click()
+    await picker(page, kind).locator(f'input[value="{value}"]').click()
+    await expect(picker(page, kind).locator(".pick-list")).to_be_hidden()
+
+
 async def ask(page: Page, text: str, agent: str | None = None) -> None:
     """Sends a message, to an agent if one is named."""
     if agent is not None:
-        await page.get_by_role("combobox", name="Model").select_option(agent)
+        await pick(page, "model", agent)
     await composer(page).fill(text)
     await composer(page).press("Enter")
 

@@ -15,7 +15,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
-from sidestream.server.console.run_export import record_json
+from sidestream.server.console.runs_api import record_json
 from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from page.browsing import AXE, Theme, answers, ask, composer, is_over, page_server, tab, violations_of_axe
+from page.browsing import AXE, Theme, answers, ask, composer, is_over, page_server, picker, tab, violations_of_axe
 from page.scenes import scripted, stopped
 from requirements import requirement
 from server.serving import agent_of
@@ -243,8 +243,8 @@ async def test_narrow_window_names_controls_and_shows_whole_tools(chromium: Brow
         await ask(page, "Show me.", "text")
         await is_over(page)
         assert await violations_of_axe(page) == []
-        await page.locator(".pick-tools summary").click()
-        box = await page.locator(".pick-list").bounding_box()
+        await picker(page, "tools").locator("summary").click()
+        box = await picker(page, "tools").locator(".pick-list").bounding_box()
         assert box is not None
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width

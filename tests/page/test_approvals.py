@@ -51,6 +51,13 @@ def waiting(page: Page) -> Locator:
     return page.locator(".approval")
 
 
+async def deny(page: Page, reason: str = "") -> None:
+    """Deny the waiting call: the reason is asked for after the button."""
+    await waiting(page).get_by_role("button", name="Deny (D)").click()
+    await waiting(page).get_by_role("textbox", name="Reason for denying (optional)").fill(reason)
+    await waiting(page).get_by_role("button", name="Deny the call").click()
+
+
 @requirement("R143")
 async def test_call_shows_every_argument_and_runs_only_after_decision(chromium: Browser, tmp_path: Path):
     booking = Booking()
@@ -122,8 +129,7 @@ async def test_denial_reason_is_shown_after_reload(chromium: Browser, tmp_path: 
     booking = Booking()
     async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Book two seats.")
-        await waiting(page).get_by_role("textbox", name="Reason for denying (optional)").fill("Too expensive")
-        await waiting(page).get_by_role("button", name="Deny").click()
+        await deny(page, "Too expensive")
         await is_over(page)
         for _ in range(2):
             await expect(answers(page).get_by_text("Denied by you: Too expensive")).to_be_visible()
@@ -144,6 +150,9 @@ async def test_several_calls_are_decided_one_by_one_by_key(chromium: Browser, tm
             await expect(call.get_by_role("button", name="Deny")).to_be_enabled()
             await call.focus()
             await page.keyboard.press(key)
+            if key == "d":
+                await expect(call.get_by_role("textbox", name="Reason for denying (optional)")).to_be_focused()
+                await page.keyboard.press("Enter")
         await is_over(page)
         assert sorted(booking.booked) == ["A", "C"]
 
@@ -184,7 +193,7 @@ async def test_stale_and_forged_decisions_are_refused(chromium: Browser, tmp_pat
             assert forged == 403
             assert booking.booked == []
             await expect(waiting(page).get_by_role("button", name="Deny")).to_be_enabled()
-            await waiting(page).get_by_role("button", name="Deny").click()
+            await deny(page)
             await is_over(page)
             await waiting(third).get_by_role("button", name="Allow once").click()
             await expect(
@@ -217,7 +226,8 @@ async def test_changes_since_last_call_are_struck_out(chromium: Browser, tmp_pat
 
 @requirement("R143", "R80")
 async def test_server_form_is_validated_and_its_page_visited(chromium: Browser, tmp_path: Path):
-    server = MCPServer("patient", command=sys.executable, args=["-I", str(HERE / "patient.py"), str(tmp_path)])
+    args = ["-I", str(HERE / "patient.py"), str(tmp_path)]
+    server = MCPServer("patient", command=sys.executable, args=args, approval="run")
 
     def respond(request: ModelRequest) -> Any:
         if request.messages[-1].role == "user":
@@ -272,6 +282,6 @@ async def test_expired_call_can_only_be_denied(chromium: Browser, tmp_path: Path
         await expect(waiting(page)).to_contain_text("You can only deny it now")
         await expect(waiting(page).get_by_role("button", name="Deny")).to_be_enabled()
         await expect(waiting(page).get_by_role("button", name="Allow once")).to_be_disabled()
-        await waiting(page).get_by_role("button", name="Deny").click()
+        await deny(page)
         await is_over(page)
     assert booking.booked == []

@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from cli.command import COMMAND
-from page.browsing import answers, ask, is_over, page_server, tab
+from page.browsing import answers, ask, is_over, page_server, picker, tab
 from page.scenes import scripted, slow
 from requirements import requirement
 from server.serving import KEY
@@ -80,7 +80,10 @@ async def test_message_without_connection_waits_and_is_sent_once(chromium: Brows
             await is_over(page)
             await page.context.set_offline(True)
             await ask(page, "Second")
-            await expect(page.get_by_text("No connection. The run continues on the server.")).to_be_visible()
+            # No run continues: the server does not have the message.
+            waits = "No connection. Your message will be sent when the server responds."
+            await expect(page.get_by_text(waits)).to_be_visible()
+            await expect(page.get_by_text("The run continues")).to_have_count(0)
             await page.context.set_offline(False)
             await is_over(page)
             await expect(page.get_by_text("No connection.")).to_have_count(0)
@@ -121,6 +124,6 @@ async def test_models_are_reloaded_once_server_answers(chromium: Browser, tmp_pa
         await expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("The server is not responding.")
         await page.unroute("**/api/models")
         await page.unroute("**/api/about")
-        await expect(page.get_by_role("combobox", name="Model")).to_have_value("main")
+        await expect(picker(page, "model").locator(".pick-value")).to_have_text("main")
         await expect(page.locator(".example").first).to_be_visible()
         await expect(page.get_by_role("main").get_by_role("alert")).to_have_count(0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Route, expect
 
-from page.browsing import answers, ask, composer, is_over, page_server, tab, until
+from page.browsing import answers, ask, composer, is_over, page_server, pick, picker, tab, until
 from page.scenes import scripted, slow
 from requirements import requirement
 from server.serving import agent_of
@@ -260,8 +260,9 @@ async def test_conversations_can_be_searched_and_deleted(chromium: Browser, tmp_
         await rows.filter(has_text="About trains").get_by_role("link").click()
         await expect(answers(page)).to_contain_text("You said: About trains")
         await rows.filter(has_text="About trains").hover()
-        await page.get_by_role("button", name="Delete conversation: About trains").click()
-        await page.get_by_role("button", name="Delete", exact=True).click()
+        await page.get_by_role("button", name="Options: About trains").click()
+        await page.locator(".row-menu:popover-open").get_by_role("button", name="Delete").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
         await expect(rows).to_have_count(1)
         await expect(page.get_by_role("heading", name="New conversation")).to_be_visible()
 
@@ -300,8 +301,8 @@ async def test_conversation_keeps_model_and_announces_change(chromium: Browser, 
         # Another browser has no draft of this one: the server says who answers here.
         async with tab(chromium, origin, page.url.removeprefix(origin)) as other:
             await expect(answers(other)).to_contain_text("Hello from afar.")
-            await expect(other.get_by_role("combobox", name="Model")).to_have_value("far")
-            await other.get_by_role("combobox", name="Model").select_option("near")
+            await expect(picker(other, "model").locator(".pick-value")).to_have_text("far")
+            await pick(other, "model", "near")
             await expect(other.get_by_text("The next message goes to near.")).to_be_visible()
             await ask(other, "And now?")
             await expect(answers(other).last).to_contain_text("You said: And now?")
@@ -311,12 +312,11 @@ async def test_conversation_keeps_model_and_announces_change(chromium: Browser, 
 async def test_examples_and_retries_use_selected_model(chromium: Browser, tmp_path: Path):
     agents = {"main": scripted(lambda _: "From main."), "other": scripted(lambda _: "From other.")}
     async with page_server(agents, tmp_path) as (_, origin), tab(chromium, origin) as page:
-        model = page.get_by_role("combobox", name="Model")
-        await model.select_option("other")
+        await pick(page, "model", "other")
         await page.locator(".example").first.click()
         await is_over(page)
         await expect(answers(page)).to_contain_text("From other.")
-        await model.select_option("main")
+        await pick(page, "model", "main")
         await answers(page).get_by_role("button", name="Try again").click()
         await expect(answers(page)).to_contain_text("From main.")
         await is_over(page)
@@ -367,9 +367,9 @@ async def test_touch_screen_shows_every_reachable_button(chromium: Browser, tmp_
         await ask(page, "Hello.")
         await is_over(page)
         await page.get_by_role("button", name="Menu").click()
-        delete = page.get_by_role("button", name="Delete conversation: Hello.")
-        await expect(delete).to_have_css("opacity", "1")
-        row, link = await delete.bounding_box(), await page.get_by_role("link", name="Hello.").bounding_box()
+        options = page.get_by_role("button", name="Options: Hello.")
+        await expect(options).to_have_css("opacity", "1")
+        row, link = await options.bounding_box(), await page.get_by_role("link", name="Hello.").bounding_box()
         assert row is not None
         assert link is not None
         assert link["x"] + link["width"] <= row["x"] + 1
@@ -435,7 +435,8 @@ async def test_other_window_stops_showing_deleted_conversation(chromium: Browser
         await other.goto(page.url)
         await expect(answers(other)).to_contain_text("One two" if is_running else "four.")
         await page.locator(".rail-row").hover()
-        await page.get_by_role("button", name="Delete conversation: Count.").click()
+        await page.get_by_role("button", name="Options: Count.").click()
+        await page.locator(".row-menu:popover-open").get_by_role("button", name="Delete").click()
         await page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
         await expect(page.get_by_role("heading", name="New conversation")).to_be_visible()
         await expect(other.get_by_text("This conversation does not exist or was deleted.")).to_be_visible()

@@ -17,7 +17,7 @@ skip_without("xllamacpp", model="smollm2-135m")
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@requirement("R143")
+@requirement("R143", "R215")
 async def test_example_is_answered_without_key(chromium: Browser, tmp_path: Path):
     keys = ("_API_KEY", "_TOKEN")
     environment = {name: value for name, value in os.environ.items() if not name.endswith(keys)}
@@ -30,6 +30,9 @@ async def test_example_is_answered_without_key(chromium: Browser, tmp_path: Path
             assert line, "the server has ended"
         origin, token = line[line.index(b"http://") :].split()[0].decode().split("/#")
         async with tab(chromium, origin, f"/#{token}") as page:
+            notice = "Answers come from a small model on this machine, which needs no API key."
+            await expect(page.locator(".empty").get_by_text(notice)).to_be_visible()
+            await expect(page.locator(".example").first).to_have_text("Explain to a child why the sky is blue.")
             await page.locator(".example").first.click()
             await expect(answers(page).locator(".markdown").first).not_to_be_empty()
             await expect(answers(page).get_by_role("alert")).to_have_count(0)

@@ -245,7 +245,7 @@ async def test_timeline_compresses_waits_and_shows_raw_events(chromium: Browser,
             await expect(page.locator(".tl-break")).to_have_count(0)
 
 
-@requirement("F48")
+@requirement("F48", "R215")
 async def test_panels_are_read_only_for_other_tokens(
     chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -262,8 +262,14 @@ async def test_panels_are_read_only_for_other_tokens(
                 await expect(page.get_by_role("button", name="Add a server")).to_have_count(count)
                 await expect(page.get_by_text("secret-program")).to_have_count(count)
                 await page.goto(f"{origin}/settings/keys")
-                await expect(page.get_by_text("OPENAI_API_KEY found").first).to_be_visible()
+                # Other users see no keys at all.
+                shown = page.get_by_text(
+                    "OPENAI_API_KEY found" if count else "The models that this server can call"
+                ).first
+                await expect(shown).to_be_visible()
+                await expect(page.get_by_role("link", name="Keys")).to_have_count(count)
                 assert bool(await page.get_by_role("button", name="Test").count()) == bool(count)
+                assert ("_API_KEY" in await page.content()) == bool(count)
                 await page.goto(f"{origin}/settings/indexes")
                 await expect(page.get_by_text("No folders yet.")).to_be_visible()
                 await expect(page.get_by_role("button", name="Add folder")).to_have_count(count)

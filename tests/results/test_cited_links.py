@@ -13,7 +13,7 @@ from sidestream.parts import Source, StepStart, StreamPart, TextDelta, TextEnd, 
 from sidestream.protocols.ai_sdk.message import UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
 from sidestream.results.results import fold
-from sidestream.server.console.run_export import markdown_text
+from sidestream.server.console.runs_api import markdown_text
 from sidestream.store import open_store
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.fold import stream_of

@@ -159,3 +159,36 @@ def run_serve(path: Path, *options: str) -> tuple[int, str, str]:
         [*COMMAND, "serve", "--port", "0", *options], env=env, cwd=path, capture_output=True, text=True, timeout=BOUND_S
     )
     return done.returncode, done.stdout, done.stderr
+
+
+@requirement("R215")
+async def test_serve_names_page_and_refuses_unknown_panel(tmp_path: Path) -> None:
+    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "OPENAI_API_KEY": KEY}
+    (tmp_path / "acme.svg").write_text("<svg/>")
+    options = ("-m", "openai-responses", "--port", "0", "--store", str(tmp_path / "talks.db"))
+    named = (
+        "--title",
+        "Acme help",
+        "--icon",
+        "acme.svg",
+        "--greeting",
+        "Hi.",
+        "--example",
+        "A?",
+        "--panel",
+        "settings",
+    )
+    async with asyncio.timeout(BOUND_S):
+        with started(*COMMAND, "serve", *options, *named, stdout=-1, env=env, cwd=tmp_path) as process:
+            assert process.stdout is not None
+            url, token = printed_address(await asyncio.to_thread(process.stdout.readline))
+            async with httpx2.AsyncClient(base_url=url, headers=token, timeout=BOUND_S) as client:
+                about = (await client.get("api/about")).json()
+                icon = await client.get("icon")
+        assert (about["greeting"], about["examples"], about["panels"]) == ("Hi.", ["A?"], ["settings"])
+        assert icon.headers["content-type"] == "image/svg+xml"
+        command = [*COMMAND, "serve", *options, "--panel", "key"]
+        wrong = await asyncio.to_thread(
+            subprocess.run, command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=BOUND_S, check=False
+        )
+    assert (wrong.returncode != 0, "Page.panels" in wrong.stderr) == (True, True)

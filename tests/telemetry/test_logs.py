@@ -160,7 +160,7 @@ async def test_raising_tool_is_error_of_its_package(caplog: pytest.LogCaptureFix
 @requirement("R95")
 def test_every_package_logger_has_one_origin():
     """So that each has the handler that prints nothing, and the filter for secrets."""
-    own = {"logs.py", "cli/log_handler.py"}
+    own = {"logs.py", "cli/stdio.py"}
     names = ("getLogger", "basicConfig", "lastResort")
     for path in SOURCE.glob("**/*.py"):
         text = path.read_text("utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, ConfigurationError, ToolError, ToolResult, open_store, sse
+from sidestream import Agent, Chat, ConfigurationError, ToolContext, ToolError, ToolResult, open_store, sse
 from sidestream.errors import ToolRaisedError
 from sidestream.parts import part_from_json
 from sidestream.stream.grammar import check
@@ -226,6 +226,50 @@ def test_raise_works_synchronously():
         list(agent(broken, tool_errors="raise").stream_sync("hi"))
     with pytest.raises(OrderError):
         list(agent(broken, tool_errors="raise").send_stream_sync("hi"))
+
+
+def calling(made: list[str]) -> Callable[..., Any]:
+    """A tool that calls `broken` as a program does."""
+
+    async def program(order: int, context: ToolContext) -> str:
+        """Look up an order with a program."""
+        assert context.tools is not None
+        for number in (1, 2):
+            outcome = await context.tools.call(f"{context.call_id}/{number}", "broken", {"order": order})
+            made.append(str(outcome.is_error))
+        return "looked up"
+
+    return program
+
+
+@requirement("R200")
+async def test_raise_reaches_calls_of_program():
+    made: list[str] = []
+    run = agent(calling(made), broken, tool_errors="raise").stream("hi", errors="parts")
+    parts = [part async for part in run]
+    check(parts)
+    assert made == ["True", "True"]
+    assert isinstance(run.error, ToolRaisedError)
+    assert isinstance(run.error.exception, OrderError)
+    assert [part.name for part in parts if isinstance(part, ToolResult)] == ["broken", "broken", "program"]
+    with pytest.raises(OrderError, match="no order 7"):
+        await agent(calling([]), broken, tool_errors="raise").send("hi")
+
+
+@requirement("R200")
+async def test_fault_in_program_warns_and_part_has_type_and_message():
+    with pytest.warns(ToolWarning, match="no order 7"):
+        result = await agent(calling([]), broken).send("hi")
+    assert result.output == "Sorry."
+    nested = next(part for part in result.parts if isinstance(part, ToolResult) and part.name == "broken")
+    assert (nested.error_type, nested.error_message) == ("OrderError", "no order 7")
+
+
+async def test_warning_as_error_ends_run_of_program():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ToolWarning)
+        with pytest.raises(ToolWarning, match="no order 7"):
+            await agent(calling([]), broken).send("hi")
 
 
 async def test_raise_cancels_other_calls_of_round():

@@ -41,12 +41,14 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
   // biome-ignore lint/correctness/useExhaustiveDependencies: earlier calls do not change while this one waits
   const previous = useMemo(() => previousInput(session?.chat.messages ?? [], part, data.tool ?? name), [session, id]);
   const [isArmed, arm] = useState(false);
+  const [isDenying, setDenying] = useState(false);
   const [reason, setReason] = useState("");
   const [isSent, setSent] = useState(false);
   const { isSeen, end } = useSeen(linesOf(input) > SHORT_LINES);
   // biome-ignore lint/correctness/useExhaustiveDependencies: a changed card must be read again before it is decided
   useEffect(() => {
     arm(false);
+    setDenying(false);
     const timer = setTimeout(() => arm(true), ARM_MS);
     return () => clearTimeout(timer);
   }, [id, digest]);
@@ -68,10 +70,15 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
       })
       .finally(() => setSent(false));
   };
+  const startDenying = () => isArmed && !isSent && setDenying(true);
   const onKey = (event: KeyboardEvent) => {
+    if (event.key === "Escape" && isDenying) {
+      event.stopPropagation();
+      return setDenying(false);
+    }
     if (isField(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "y" || event.key === "Y") decide(true);
-    else if (event.key === "d" || event.key === "D") decide(false);
+    else if (event.key === "d" || event.key === "D") startDenying();
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -112,35 +119,41 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
         <p className="muted">{made.approved ? say.allowedWaits : say.deniedWaits}</p>
       ) : (
         <div className="approval-actions">
-          <button type="button" className="button danger" disabled={!isArmed || isSent} onClick={() => decide(false)}>
-            {data.form ? say.decline : say.deny}
-          </button>
-          <input
-            value={reason}
-            placeholder={say.reason}
-            aria-label={say.reason}
-            dir="auto"
-            onChange={(event) => setReason(event.target.value)}
-          />
-          <button
-            type="button"
-            className="button"
-            disabled={!isArmed || isSent || !isSeen || isExpired}
-            title={isSeen ? undefined : say.readAll}
-            onClick={() => decide(true)}
-          >
-            {form ? say.send : data.form ? say.visited : say.allow}
-          </button>
-          {data.remember && (
-            <button
-              type="button"
-              className="button"
-              disabled={!isArmed || isSent || !isSeen || isExpired}
-              title={isSeen ? say.allowAllWhat(data.tool ?? name) : say.readAll}
-              onClick={() => decide(true, "conversation")}
-            >
-              {say.allowAll}
-            </button>
+          {isDenying ? (
+            <Denial
+              reason={reason}
+              isDisabled={isSent}
+              label={data.form ? say.declineNow : say.denyNow}
+              onReason={setReason}
+              onDeny={() => decide(false)}
+              onBack={() => setDenying(false)}
+            />
+          ) : (
+            <>
+              <button type="button" className="button" disabled={!isArmed || isSent} onClick={startDenying}>
+                {data.form ? say.decline : say.deny}
+              </button>
+              <button
+                type="button"
+                className="button"
+                disabled={!isArmed || isSent || !isSeen || isExpired}
+                title={isSeen ? undefined : say.readAll}
+                onClick={() => decide(true)}
+              >
+                {form ? say.send : data.form ? say.visited : say.allow}
+              </button>
+              {data.remember && (
+                <button
+                  type="button"
+                  className="button"
+                  disabled={!isArmed || isSent || !isSeen || isExpired}
+                  title={isSeen ? say.allowAllWhat(data.tool ?? name) : say.readAll}
+                  onClick={() => decide(true, "conversation")}
+                >
+                  {say.allowAll}
+                </button>
+              )}
+            </>
           )}
         </div>
       )}
@@ -151,6 +164,45 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
     </section>
   );
 });
+
+interface DenialProps {
+  reason: string;
+  isDisabled: boolean;
+  label: string;
+  onReason: (reason: string) => void;
+  onDeny: () => void;
+  onBack: () => void;
+}
+
+/** The reason for a denial, which the model reads, and the button that denies. */
+function Denial({ reason, isDisabled, label, onReason, onDeny, onBack }: DenialProps) {
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
+  return (
+    <form
+      className="denial"
+      onSubmit={(event) => {
+        event.preventDefault();
+        onDeny();
+      }}
+    >
+      <input
+        ref={field}
+        value={reason}
+        placeholder={say.reason}
+        aria-label={say.reason}
+        dir="auto"
+        onChange={(event) => onReason(event.target.value)}
+      />
+      <button type="submit" className="button" disabled={isDisabled}>
+        {label}
+      </button>
+      <button type="button" className="button quiet" onClick={onBack}>
+        {say.back}
+      </button>
+    </form>
+  );
+}
 
 const isField = (target: EventTarget) =>
   target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement;

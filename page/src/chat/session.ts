@@ -25,7 +25,8 @@ export interface SessionState {
   model: string | null;
   leaf: number | null;
   leaves: Leaf[];
-  isOffline: boolean;
+  /** What the lost connection was for: a message that is not sent yet, a run, or the conversation itself. */
+  offline: "send" | "run" | "read" | null;
   /** Message about the last refused request. */
   refusal: string | null;
   /** Steering messages that the run has not read yet. */
@@ -46,7 +47,7 @@ const START: SessionState = {
   model: null,
   leaf: null,
   leaves: [],
-  isOffline: false,
+  offline: null,
   refusal: null,
   steering: [],
   queue: null,
@@ -80,8 +81,8 @@ export class Session {
       id,
       transport: new PageTransport({
         accepted: (leaf) => this.accepted(leaf),
-        lost: () => this.set({ isOffline: true }),
-        found: () => this.state.isOffline && this.set({ isOffline: false }),
+        lost: (isSent) => this.set({ offline: isSent ? "run" : "send" }),
+        found: () => this.state.offline && this.set({ offline: null }),
         ended: (isComplete) => {
           this.isCut = !isComplete;
         },
@@ -133,7 +134,7 @@ export class Session {
           model: found.model,
           leaf: found.leaf,
           leaves: found.leaves,
-          isOffline: false,
+          offline: null,
           grants: found.grants,
           decisions: [],
           queue: this.state.queue ?? readQueue(this.id),
@@ -152,7 +153,8 @@ export class Session {
           this.set({ phase: error.status === 404 ? "missing" : "failed", refusal: sentence(error.message) });
           return;
         }
-        this.set({ isOffline: true });
+        // The run in which the connection broke may continue; of another one, this page knows nothing.
+        if (this.state.offline === null) this.set({ offline: "read" });
         await pause(attempt, reading.signal).catch(() => undefined);
       }
     }
@@ -294,7 +296,7 @@ export class Session {
     for (const listener of this.listeners) listener();
   }
 
-  /** Called once, when the server accepts the next message. */
+  /** Called when the server accepts a message. Its branch is then the newest. */
   onOpen: (() => void) | null = null;
 
   /** Reload the conversation if another client has changed it. */
@@ -314,8 +316,7 @@ export class Session {
   private accepted(leaf: number | null): void {
     this.onAccepted();
     this.onOpen?.();
-    this.onOpen = null;
-    this.set({ phase: "open", leaf: leaf ?? this.state.leaf, refusal: null, isOffline: false });
+    this.set({ phase: "open", leaf: leaf ?? this.state.leaf, refusal: null, offline: null });
     this.changed();
   }
 
@@ -326,6 +327,11 @@ export class Session {
 
   /** Reload the conversation if the server's list shows a change or lacks it. */
   listed(list: List): void {
+    const title = list.conversations.find((row) => row.id === this.id)?.title;
+    // The list shows the newest branch, which may have another title.
+    if (title && title !== this.state.title && this.state.phase === "open" && this.state.leaves.length < 2) {
+      this.set({ title });
+    }
     if (this.isRunning || this.state.phase !== "open") return;
     const known = Math.max(0, ...this.state.leaves.map((leaf) => leaf.updated));
     const updated = list.conversations.find((row) => row.id === this.id)?.updated ?? 0;
@@ -376,7 +382,7 @@ export class Session {
     await request();
     if (readings !== this.readings) return;
     if (this.isCut) {
-      this.set({ isOffline: true });
+      this.set({ offline: "run" });
       await this.load(this.state.leaf);
       return;
     }

@@ -31,8 +31,8 @@ export interface Want {
 export interface TransportEvents {
   /** Handle an accepted message. `leaf` is its branch. */
   accepted(leaf: number | null): void;
-  /** Handle a lost connection. The request is retried. */
-  lost(): void;
+  /** Handle a lost connection. The request is retried. `isSent` says whether the server has the message already. */
+  lost(isSent: boolean): void;
   found(): void;
   /** Handle the end of a stream, complete or cut off. */
   ended(isComplete: boolean): void;
@@ -68,7 +68,7 @@ export class PageTransport implements ChatTransport<PageMessage> {
           tools: want.tools,
         };
     const request = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(posted) };
-    const response = await this.fetched(chatUrl(), { ...request, signal: abortSignal });
+    const response = await this.fetched(chatUrl(), { ...request, signal: abortSignal }, false);
     this.events.accepted(Number(response.headers.get("x-sidestream-leaf")) || null);
     return this.stream(response);
   }
@@ -84,7 +84,7 @@ export class PageTransport implements ChatTransport<PageMessage> {
     leaf: number | null,
     signal: AbortSignal | undefined,
   ): Promise<ReadableStream<Chunk>> {
-    const response = await this.fetched(tailUrl(chat, after, leaf, FEATURES), { signal });
+    const response = await this.fetched(tailUrl(chat, after, leaf, FEATURES), { signal }, true);
     if (response.status === 204) {
       this.events.ended(true);
       return new ReadableStream({ start: (controller) => controller.close() });
@@ -93,14 +93,14 @@ export class PageTransport implements ChatTransport<PageMessage> {
   }
 
   /** Fetch, and retry while offline. Messages have ids, so the server accepts each once. */
-  private async fetched(address: string, init: RequestInit): Promise<Response> {
+  private async fetched(address: string, init: RequestInit, isSent: boolean): Promise<Response> {
     for (let attempt = 0; ; attempt += 1) {
       let response: Response;
       try {
         response = await fetch(address, init);
       } catch (error) {
         if (!(error instanceof TypeError) || init.signal?.aborted) throw error;
-        this.events.lost();
+        this.events.lost(isSent);
         await pause(attempt, init.signal ?? undefined);
         continue;
       }

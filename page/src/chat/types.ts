@@ -114,6 +114,21 @@ export interface NoticeData {
   error?: ErrorData;
 }
 
+/** A wait of the run: for a retry, a rate limit, a worker or a summary. */
+export interface WaitingData {
+  reason: string;
+  /** Start of the wait, in seconds since 1970. */
+  since: number;
+  /** End of the wait. Absent if it is unknown. */
+  until?: number;
+  message?: string;
+  /** Status or error code that caused a retry. */
+  cause?: string;
+  attempt?: number;
+  attempts?: number;
+  over?: boolean;
+}
+
 export type PageData = {
   run: RunData;
   step: StepData;
@@ -121,6 +136,7 @@ export type PageData = {
   approval: ApprovalData;
   steer: SteerData;
   notice: NoticeData;
+  waiting: WaitingData;
   /** A subagent's call. */
   call: { call: string; parent: string; part: ToolPart };
   /** Transient. Code that a tool call is writing. `whole` marks the full code so far. */

@@ -15,6 +15,7 @@ import {
   type StepData,
   type ToolData,
   type ToolPart,
+  type WaitingData,
 } from "./types";
 
 export interface Source {
@@ -61,6 +62,8 @@ export interface MessageView {
   steps: StepData[];
   /** Error that ended the run. */
   error: NoticeData | null;
+  /** What the run waits for. */
+  waiting: WaitingData | null;
 }
 
 interface Span {
@@ -114,6 +117,7 @@ function madeView({ parts }: PageMessage): MessageView {
   const found = new Map<string, SourcePart>();
   const made = new Map<string, ToolPart[]>();
   let run: RunData | null = null;
+  let waiting: WaitingData | null = null;
   for (const part of parts) {
     if (part.type === "data-tool") tools.set(part.data.call, part.data);
     else if (part.type === "data-call") {
@@ -124,6 +128,7 @@ function madeView({ parts }: PageMessage): MessageView {
     else if (part.type === "data-steer") steers.set(part.data.id, part.data);
     else if (part.type === "data-step") steps.push(part.data);
     else if (part.type === "data-run") run = part.data;
+    else if (part.type === "data-waiting") waiting = part.data.over ? null : part.data;
     else if (part.type === "source-url" || part.type === "source-document") found.set(part.sourceId, part);
   }
   const sources = new SourceList(found);
@@ -173,7 +178,7 @@ function madeView({ parts }: PageMessage): MessageView {
   for (const [row, { block, parts: pieces }] of texts) {
     if (row.kind === "text") row.citations = sources.citationsOf(spansOf(block, pieces, found));
   }
-  return { rows, sources: sources.list(), run, steps, error };
+  return { rows, sources: sources.list(), run, steps, error, waiting };
 }
 
 const NO_CALLS: CallView[] = [];

@@ -4,7 +4,7 @@ const OPEN = "\uE000";
 const CLOSE = "\uE001";
 const MARK = /\uE000(\d+)\uE001/g;
 const PRIVATE = /[\uE000\uE001]/g;
-const MARKER = /[*_~`]/;
+const MARKER = /[*_~`$]/;
 
 export interface Citation {
   /** End of the span, in UTF-16 units. */

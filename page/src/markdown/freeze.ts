@@ -5,7 +5,7 @@ import remend from "remend";
 import { type Links, lex, normalised } from "./lex";
 
 const LIVE = 2;
-const REMEND = { linkMode: "text-only", htmlTags: false } as const;
+const REMEND = { linkMode: "text-only", htmlTags: false, katex: false } as const;
 
 export class GrowingLexer {
   private text = "";

@@ -1,5 +1,6 @@
 // Bounded Markdown lexer. Text that is too deep, too long or breaks the lexer is shown as plain text.
-import { Lexer, type Token, type TokensList } from "marked";
+import { Lexer, type MarkedOptions, type Token, type TokensList } from "marked";
+import { MATHS } from "./maths_rules";
 
 const MAX_INLINE = 8 * 1024;
 /** Maximum depth of quotes or lists. Deeper ones overflow the stack or take seconds. */
@@ -8,7 +9,7 @@ const DEEP = new RegExp(
   `^(?:[ \\t]*>){${MAX_DEPTH + 1}}|^[ \\t]{${MAX_DEPTH * 4}}[ \\t]*(?:[-*+]|\\d+[.)])[ \\t]`,
   "m",
 );
-const OPTIONS = { gfm: true, breaks: false, pedantic: false } as const;
+const OPTIONS = { gfm: true, breaks: false, pedantic: false, extensions: MATHS } as unknown as MarkedOptions;
 
 export type Links = TokensList["links"];
 

@@ -18,6 +18,9 @@ import { type Citation, marked, pieces, unmarked } from "./chips";
 import { CodeBlock } from "./code";
 import { GrowingLexer } from "./freeze";
 import { hostOf, safeLink } from "./links";
+import { Maths } from "./maths";
+import type { MathsToken } from "./maths_rules";
+import { TableFigure } from "./table";
 import "./markdown.css";
 
 const MAX_DEPTH = 32;
@@ -76,6 +79,14 @@ const Block = memo(
 function Fence({ token, isOpen }: { token: Tokens.Code; isOpen: boolean }) {
   const { text, numbers } = unmarked(token.text);
   const isClosed = !isOpen || /\n[ \t]*(```|~~~)[`~]*\s*$/.test(token.raw);
+  if (isClosed && token.lang === "math") {
+    return (
+      <>
+        <Maths tex={text} source={text} isDisplay />
+        <Numbers numbers={numbers} />
+      </>
+    );
+  }
   return (
     <>
       <CodeBlock code={text} language={unmarked(token.lang ?? "").text} isClosed={isClosed} />
@@ -139,29 +150,7 @@ const TABLE: Record<string, Row> = {
     </li>
   ),
   checkbox: (token: Tokens.Checkbox) => <input type="checkbox" checked={token.checked} disabled readOnly />,
-  table: (token: Tokens.Table) => (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard
-    <div className="table" tabIndex={0}>
-      <table dir="auto">
-        <thead>
-          <tr>
-            {token.header.map((cell, index) => (
-              <Cell key={index} cell={cell} name="th" />
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {token.rows.map((row, index) => (
-            <tr key={index}>
-              {row.map((cell, place) => (
-                <Cell key={place} cell={cell} name="td" />
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  ),
+  table: (token: Tokens.Table) => <Table token={token} />,
   code: (token: Tokens.Code) => <Fence token={token} isOpen={false} />,
   text: (token: Tokens.Text) => (token.tokens ? <Many tokens={token.tokens} /> : <Pieces text={token.text} />),
   escape: (token: Tokens.Escape) => <Pieces text={token.text} />,
@@ -186,6 +175,16 @@ const TABLE: Record<string, Row> = {
       <>
         <code dir="ltr">{text}</code>
         <Numbers numbers={numbers} />
+      </>
+    );
+  },
+  maths: (token: MathsToken) => {
+    const source = unmarked(token.raw);
+    if (token.isOpen) return <Plain text={token.raw} />;
+    return (
+      <>
+        <Maths tex={unmarked(token.text).text} source={source.text} isDisplay={token.isDisplay} />
+        <Numbers numbers={source.numbers} />
       </>
     );
   },
@@ -215,9 +214,47 @@ function Many({ tokens }: { tokens: Token[] | undefined }) {
   return tokens?.map((token, index) => <One key={index} token={token} />);
 }
 
-function Cell({ cell, name: Name }: { cell: Tokens.TableCell; name: "th" | "td" }) {
+/** Longest cell, in characters, of a column that is not wrapped. Others have a minimum width. */
+const SHORT = 20;
+
+function Table({ token }: { token: Tokens.Table }) {
+  const isShort = token.header.map((_, place) =>
+    [token.header, ...token.rows].every((row) => (row[place]?.text.length ?? 0) <= SHORT),
+  );
   return (
-    <Name className={cell.align ? `align-${cell.align}` : undefined}>
+    <TableFigure token={token}>
+      <table dir="auto">
+        <thead>
+          <tr>
+            {token.header.map((cell, place) => (
+              <Cell key={place} cell={cell} name="th" isShort={isShort[place]!} />
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {token.rows.map((row, index) => (
+            <tr key={index}>
+              {row.map((cell, place) => (
+                <Cell key={place} cell={cell} name="td" isShort={isShort[place] ?? false} />
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </TableFigure>
+  );
+}
+
+interface CellProps {
+  cell: Tokens.TableCell;
+  name: "th" | "td";
+  isShort: boolean;
+}
+
+function Cell({ cell, name: Name, isShort }: CellProps) {
+  const classes = [cell.align && `align-${cell.align}`, isShort ? "short" : "wordy"].filter(Boolean).join(" ");
+  return (
+    <Name className={classes}>
       <Many tokens={cell.tokens} />
     </Name>
   );

@@ -3,7 +3,7 @@ import type { NoticeData, RunData } from "../chat/types";
 import { runCommand } from "../commands";
 import { hasPanel } from "../routes";
 import { Thread } from "../thread/context";
-import { useProvider } from "../thread/models";
+import { usePanels, useProvider } from "../thread/models";
 import { Icon } from "../ui/icons";
 import { Link } from "../ui/link";
 import { words } from "../words";
@@ -36,6 +36,8 @@ export const ErrorBlock = memo(function ErrorBlock({ notice, run, messageId }: P
   const kind = error?.kind ?? run?.reason ?? "";
   const provider = useProvider(run?.provider);
   const text = errorWords(error, run, notice?.words ?? null, provider);
+  const has = usePanels();
+  const hasKeys = has("settings") && has("keys");
   const wait = useCountdown(error?.retryAfter ?? null);
   if (text === null || !session) return null;
   const isKey = error?.kind === "provider" && (error.status === 401 || error.status === 403);
@@ -56,7 +58,7 @@ export const ErrorBlock = memo(function ErrorBlock({ notice, run, messageId }: P
         {words.continue}
       </button>
     ),
-    keys: hasPanel("settings") && (
+    keys: hasKeys && (
       <Link key="keys" to="/settings/keys" isSheet className="button">
         {words.keysPanel}
       </Link>

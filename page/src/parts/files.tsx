@@ -5,6 +5,7 @@ import { Thread } from "../thread/context";
 import { Dialog } from "../ui/dialog";
 import { Icon } from "../ui/icons";
 import { words } from "../words";
+import { typeName, useFileSize } from "./file_types";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const TEXTS = /^text\/|^application\/(json|x-ndjson|x-yaml|yaml|toml|sql)$/;
@@ -32,6 +33,7 @@ export const FileTile = memo(function FileTile({ file, isShownAbove = false }: P
   const [isLarge, enlarge] = useState(false);
   const name = file.name || words.file;
   const isOpenable = isOwn(file.url);
+  const about = [typeName(file.mediaType, name), useFileSize(file.url, isOpenable)].filter(Boolean).join(", ");
   const view = async () => {
     setProblem(null);
     try {
@@ -51,23 +53,27 @@ export const FileTile = memo(function FileTile({ file, isShownAbove = false }: P
       )}
       <figcaption>
         <Icon name={file.mediaType.startsWith("image/") ? "image" : "page"} />
-        <span className="file-name" dir="auto" title={name}>
-          {name}
+        <span className="file-what">
+          <span className="file-name" dir="auto" title={name}>
+            {name}
+          </span>
+          <span className="file-type meta" title={file.mediaType}>
+            {about}
+          </span>
         </span>
-        <span className="meta">{file.mediaType}</span>
         {isShownInline(file) && !isBroken && (
           <button type="button" className="button quiet" onClick={() => enlarge(true)}>
-            <Icon name="image" /> {words.view}
+            <Icon name="image" /> <span className="wide-word">{words.view}</span>
           </button>
         )}
         {isOpenable && TEXTS.test(file.mediaType) && (
           <button type="button" className="button quiet" onClick={() => void view()}>
-            <Icon name="page" /> {words.view}
+            <Icon name="page" /> <span className="wide-word">{words.view}</span>
           </button>
         )}
         {isOpenable && (
           <a className="button quiet" href={file.url} download={file.name || ""}>
-            <Icon name="download" /> {words.download}
+            <Icon name="download" /> <span className="wide-word">{words.download}</span>
           </a>
         )}
       </figcaption>

@@ -7,11 +7,10 @@ import { words } from "../words";
 interface Props {
   text: string;
   isStreaming: boolean;
-  provider: string | null;
 }
 
 /** The model's reasoning: the last line while it thinks, collapsed afterwards. */
-export const Reasoning = memo(function Reasoning({ text, isStreaming, provider }: Props) {
+export const Reasoning = memo(function Reasoning({ text, isStreaming }: Props) {
   const isShown = text !== "" || isStreaming;
   const { isOpen, toggle, card } = useFold(false, isShown);
   const ms = useDuration(isStreaming);
@@ -21,9 +20,7 @@ export const Reasoning = memo(function Reasoning({ text, isStreaming, provider }
     .split("\n")
     .at(-1)!
     .replace(/[*_#`]/g, "");
-  if (!isShown) {
-    return <p className="quiet-line">{provider ? words.notShown(provider) : words.notShownAnybody}</p>;
-  }
+  if (!isShown) return null;
   return (
     <section className="card reasoning" ref={card}>
       <button type="button" className="card-head" aria-expanded={isOpen} aria-controls={body} onClick={toggle}>

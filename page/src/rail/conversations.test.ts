@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Conversation } from "../api";
-import { isMissing, withFurther } from "./conversations";
+import { byAge, isMissing, withFurther } from "./conversations";
 
 const row = (id: string, updated: number): Conversation => ({
   id,
@@ -9,6 +9,7 @@ const row = (id: string, updated: number): Conversation => ({
   created: 0,
   updated,
   status: null,
+  pinned: false,
 });
 const list = (search: string, next: string | null, ...conversations: Conversation[]) => ({
   search,
@@ -39,4 +40,17 @@ test("reports a missing conversation, but not in a search or for a later page", 
   expect(isMissing(list("", "b", ...rows), "a", 7)).toBe(false);
   expect(isMissing(list("x", null, ...rows), "a", 10)).toBe(false);
   expect(isMissing(list("", null, ...rows), "b", 8)).toBe(false);
+});
+
+test("keeps later pages below pinned conversations, which are grouped first", () => {
+  const pinned = { ...row("p", 1), pinned: true };
+  const old = list("", "end", pinned, row("c", 9), row("b", 8), row("a", 7));
+  const found = withFurther(list("", "b", pinned, row("c", 9)), old);
+  expect(found.conversations.map(({ id }) => id)).toEqual(["p", "c", "b", "a"]);
+  expect(isMissing(list("", "b", pinned), "a", 7)).toBe(true);
+  const groups = byAge([pinned, row("a", 0)]);
+  expect(groups.map(([age, rows]) => [age, rows.map(({ id }) => id)])).toEqual([
+    ["pinned", ["p"]],
+    ["older", ["a"]],
+  ]);
 });

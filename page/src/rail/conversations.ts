@@ -34,9 +34,17 @@ export function dropConversation(id: string): void {
   announceChange(id);
 }
 
+/** Rename or pin a conversation, reload every list, and return its title. */
+export async function changeConversation(id: string, change: { title?: string; pinned?: boolean }): Promise<string> {
+  const { title } = await api.change(id, change);
+  refreshConversations();
+  announceChange(id);
+  return title;
+}
+
 /** Merge a reloaded first page, and keep the later pages below it. */
 export function withFurther(first: List, old: List): List {
-  const last = first.conversations.at(-1);
+  const last = first.conversations.findLast((row) => !row.pinned);
   if (!last || first.next === null || old.search !== first.search) return first;
   const known = new Set(first.conversations.map((row) => row.id));
   const further = old.conversations.filter(
@@ -48,7 +56,7 @@ export function withFurther(first: List, old: List): List {
 
 /** Return whether the list lacks a conversation that changed at this time. */
 export function isMissing({ search, conversations, next }: List, id: string, updated: number): boolean {
-  const isOnPage = next === null || updated > (conversations.at(-1)?.updated ?? 0);
+  const isOnPage = next === null || updated > (conversations.findLast((row) => !row.pinned)?.updated ?? 0);
   return search === "" && isOnPage && !conversations.some((row) => row.id === id);
 }
 
@@ -68,9 +76,9 @@ function useVersion(): number {
   );
 }
 
-export function useConversations(search: string): List & { more: () => void; error: string | null } {
+export function useConversations(search: string): List & { more: () => void; error: Error | null } {
   const [list, setList] = useState<List>(EMPTY);
-  const [error, setError] = useState<string | null>(null);
+  const [error, setError] = useState<Error | null>(null);
   const version = useVersion();
   // biome-ignore lint/correctness/useExhaustiveDependencies: a new version must be read again
   useEffect(() => {
@@ -84,7 +92,7 @@ export function useConversations(search: string): List & { more: () => void; err
             setList((old) => withFurther(first, old));
             for (const reader of readers) reader(first);
           },
-          (failure: Error) => abort.signal.aborted || setError(failure.message),
+          (failure: Error) => abort.signal.aborted || setError(failure),
         );
       },
       search ? 150 : 0,
@@ -97,23 +105,26 @@ export function useConversations(search: string): List & { more: () => void; err
     };
   }, [search, version]);
   const more = () => {
-    api.conversations({ search, before: list.next, limit: 50 }).then(
-      (found) => setList({ ...list, ...found, conversations: [...list.conversations, ...found.conversations] }),
-      (failure: Error) => setError(failure.message),
-    );
+    api
+      .conversations({ search, before: list.next, limit: 50 })
+      .then(
+        (found) => setList({ ...list, ...found, conversations: [...list.conversations, ...found.conversations] }),
+        setError,
+      );
   };
   return { ...list, more, error };
 }
 
-export type Age = "today" | "yesterday" | "older";
+export type Age = "pinned" | "today" | "yesterday" | "older";
 
-/** Group conversations by the day of their last change. */
+/** Group conversations by the day of their last change, pinned ones first. */
 export function byAge(conversations: Conversation[], now = new Date()): [Age, Conversation[]][] {
   const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
-  const groups: Record<Age, Conversation[]> = { today: [], yesterday: [], older: [] };
+  const groups: Record<Age, Conversation[]> = { pinned: [], today: [], yesterday: [], older: [] };
   for (const conversation of conversations) {
     const time = date(conversation.updated)?.getTime() ?? 0;
-    groups[time >= midnight ? "today" : time >= midnight - 86_400_000 ? "yesterday" : "older"].push(conversation);
+    const age = time >= midnight ? "today" : time >= midnight - 86_400_000 ? "yesterday" : "older";
+    groups[conversation.pinned ? "pinned" : age].push(conversation);
   }
   return (Object.entries(groups) as [Age, Conversation[]][]).filter(([, rows]) => rows.length > 0);
 }

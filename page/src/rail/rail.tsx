@@ -1,15 +1,17 @@
-import { type RefObject, useEffect, useRef, useState } from "react";
+import { type FormEvent, type RefObject, useEffect, useId, useRef, useState } from "react";
 import { api, type Conversation } from "../api";
-import { forgetSession } from "../chat/chats";
+import { APP, HAS_BRAND, ICON } from "../base";
+import { forgetSession, sessionOf } from "../chat/chats";
 import { useCommand } from "../commands";
 import { setLook, useLook } from "../look";
 import { match, navigate, type Place } from "../router";
-import { hasPanel } from "../routes";
+import { useAbout, usePanels } from "../thread/models";
 import { Dialog } from "../ui/dialog";
 import { Icon } from "../ui/icons";
 import { Link } from "../ui/link";
 import { words } from "../words";
-import { byAge, dropConversation, useConversations } from "./conversations";
+import { byAge, changeConversation, dropConversation, useConversations } from "./conversations";
+import { Highlighted } from "./highlight";
 
 const STATUS: Record<string, { words: string; name: string }> = {
   running: { words: words.running, name: "running" },
@@ -35,10 +37,13 @@ export function Rail({ place, onMenu, isForSearch = false }: Props) {
   }, [isForSearch]);
   const [search, setSearch] = useState("");
   const { conversations, next, more, isLoaded, error } = useConversations(search);
-  const [deleting, setDeleting] = useState<Conversation | null>(null);
+  const [asked, setAsked] = useState<{ what: "rename" | "delete"; row: Conversation } | null>(null);
+  const close = () => setAsked(null);
+  const has = usePanels();
   const open = match("/c/:id", place.path)?.id;
   return (
     <nav className="rail" aria-label={words.conversations}>
+      {HAS_BRAND && <Brand />}
       <div className="rail-top">
         <Link to="/" className="button rail-new">
           <Icon name="plus" /> {words.newConversation}
@@ -55,7 +60,7 @@ export function Rail({ place, onMenu, isForSearch = false }: Props) {
         />
       </div>
       <div className="rail-list">
-        {error && <p className="notice meta">{error}</p>}
+        {error && <p className="notice meta">{error.message}</p>}
         {isLoaded && conversations.length === 0 && (
           <p className="notice meta">{search ? words.nothingFound(search) : words.noConversations}</p>
         )}
@@ -64,7 +69,13 @@ export function Rail({ place, onMenu, isForSearch = false }: Props) {
             <h2>{words[age]}</h2>
             <ul>
               {rows.map((row) => (
-                <Row key={row.id} row={row} isOpen={row.id === open} onDelete={() => setDeleting(row)} />
+                <Row
+                  key={row.id}
+                  row={row}
+                  isOpen={row.id === open}
+                  search={search}
+                  onAsk={(what) => setAsked({ what, row })}
+                />
               ))}
             </ul>
           </section>
@@ -75,16 +86,18 @@ export function Rail({ place, onMenu, isForSearch = false }: Props) {
           </button>
         )}
       </div>
+      <User />
       <div className="rail-foot">
         <ThemeButton />
-        {hasPanel("settings") && (
+        {has("settings") && (
           <Link to="/settings/models" isSheet className="button quiet">
             <Icon name="gear" /> {words.settings}
           </Link>
         )}
       </div>
-      {onMenu && <Strip onMenu={() => onMenu(false)} />}
-      {deleting && <DeleteDialog row={deleting} isOpen={deleting.id === open} onClose={() => setDeleting(null)} />}
+      {onMenu && <Strip hasSettings={has("settings")} onMenu={() => onMenu(false)} />}
+      {asked?.what === "rename" && <RenameDialog row={asked.row} onClose={close} />}
+      {asked?.what === "delete" && <DeleteDialog row={asked.row} isOpen={asked.row.id === open} onClose={close} />}
     </nav>
   );
 }
@@ -98,24 +111,147 @@ function useSearchCommand(field: RefObject<HTMLInputElement | null>, onMenu: Pro
   useCommand("search", onMenu ? search : null);
 }
 
-function Row({ row, isOpen, onDelete }: { row: Conversation; isOpen: boolean; onDelete: () => void }) {
+function Brand() {
+  return (
+    <p className="rail-brand">
+      {ICON && <img src={ICON} alt="" width="24" height="24" />}
+      <span dir="auto">{APP}</span>
+    </p>
+  );
+}
+
+/** Who is signed in, and where to sign out. */
+function User() {
+  const { value: about } = useAbout();
+  const user = about?.user || (about?.isOwner ? words.owner : null);
+  if (!user && !about?.signOutUrl) return null;
+  return (
+    <div className="rail-user">
+      {user && (
+        <span dir="auto" title={words.signedInAs(user)}>
+          <span className="hidden">{words.signedInAs("")}</span>
+          {user}
+        </span>
+      )}
+      {about?.signOutUrl && (
+        <a className="button quiet" href={about.signOutUrl}>
+          {words.signOut}
+        </a>
+      )}
+    </div>
+  );
+}
+
+interface RowProps {
+  row: Conversation;
+  isOpen: boolean;
+  search: string;
+  onAsk: (what: "rename" | "delete") => void;
+}
+
+function Row({ row, isOpen, search, onAsk }: RowProps) {
   const title = row.title || words.untitled;
   const status = row.status ? STATUS[row.status] : undefined;
   return (
     <li className="rail-row">
       <Link to={`/c/${encodeURIComponent(row.id)}`} aria-current={isOpen ? "page" : undefined} title={title}>
-        <span dir="auto">{title}</span>
+        <span className="rail-title" dir="auto">
+          <Highlighted text={title} search={search} />
+        </span>
         {status && <span className={`status ${status.name}`}>{status.words}</span>}
+        {search && row.snippet && row.snippet !== title && (
+          <span className="rail-snippet meta" dir="auto">
+            <Highlighted text={row.snippet} search={search} />
+          </span>
+        )}
       </Link>
-      <button
-        type="button"
-        className="button quiet icon delete"
-        aria-label={`${words.deleteConversation}: ${title}`}
-        onClick={onDelete}
-      >
-        <Icon name="trash" />
-      </button>
+      <RowMenu row={row} title={title} onAsk={onAsk} />
     </li>
+  );
+}
+
+/** Menu of a conversation. It is in the top layer, because the list would clip it. */
+function RowMenu({ row, title, onAsk }: { row: Conversation; title: string; onAsk: RowProps["onAsk"] }) {
+  const id = useId();
+  const button = useRef<HTMLButtonElement>(null);
+  const menu = useRef<HTMLDivElement>(null);
+  const place = () => {
+    const { right, bottom, top } = button.current!.getBoundingClientRect();
+    const { style, offsetWidth, offsetHeight } = menu.current!;
+    style.left = `${Math.max(8, right - offsetWidth)}px`;
+    style.top = `${bottom + offsetHeight > window.innerHeight ? Math.max(8, top - offsetHeight) : bottom}px`;
+  };
+  const choose = (act: () => void) => () => {
+    menu.current!.hidePopover();
+    act();
+  };
+  const pin = () => void changeConversation(row.id, { pinned: !row.pinned }).catch(() => undefined);
+  return (
+    <>
+      <button
+        ref={button}
+        type="button"
+        className="button quiet icon row-options"
+        aria-label={words.options(title)}
+        popoverTarget={id}
+      >
+        <Icon name="more" />
+      </button>
+      {/* `toggle` comes a frame late, and the menu would jump. */}
+      <div ref={menu} id={id} popover="auto" className="row-menu" onBeforeToggle={() => requestAnimationFrame(place)}>
+        <button type="button" className="button quiet" onClick={choose(() => onAsk("rename"))}>
+          <Icon name="edit" /> {words.rename}
+        </button>
+        <button type="button" className="button quiet" onClick={choose(pin)}>
+          <Icon name="pin" /> {row.pinned ? words.unpin : words.pin}
+        </button>
+        <button type="button" className="button quiet" onClick={choose(() => onAsk("delete"))}>
+          <Icon name="trash" /> {words.delete}
+        </button>
+      </div>
+    </>
+  );
+}
+
+function RenameDialog({ row, onClose }: { row: Conversation; onClose: () => void }) {
+  const [title, setTitle] = useState(row.title ?? "");
+  const [error, setError] = useState<string | null>(null);
+  const id = useId();
+  const save = async (event: FormEvent) => {
+    event.preventDefault();
+    try {
+      sessionOf(row.id).set({ title: await changeConversation(row.id, { title }) });
+      onClose();
+    } catch (failure) {
+      setError((failure as Error).message);
+    }
+  };
+  return (
+    <Dialog title={words.renameConversation} onClose={onClose}>
+      <form className="rename" onSubmit={save}>
+        <input
+          className="rail-search"
+          aria-label={words.renameConversation}
+          aria-describedby={id}
+          value={title}
+          maxLength={80}
+          dir="auto"
+          onChange={(event) => setTitle(event.target.value)}
+        />
+        <p id={id} className="meta">
+          {words.renameHint}
+        </p>
+        {error && <p role="alert">{error}</p>}
+        <div className="dialog-actions">
+          <button type="button" className="button" onClick={onClose}>
+            {words.cancel}
+          </button>
+          <button type="submit" className="button primary">
+            {words.save}
+          </button>
+        </div>
+      </form>
+    </Dialog>
   );
 }
 
@@ -161,16 +297,17 @@ function ThemeButton() {
   );
 }
 
-function Strip({ onMenu }: { onMenu: () => void }) {
+function Strip({ hasSettings, onMenu }: { hasSettings: boolean; onMenu: () => void }) {
   return (
     <div className="rail-icons">
+      {ICON && <img src={ICON} alt={APP} width="24" height="24" />}
       <Link to="/" className="button quiet icon" aria-label={words.newConversation}>
         <Icon name="plus" />
       </Link>
       <button type="button" className="button quiet icon" aria-label={words.conversations} onClick={onMenu}>
         <Icon name="menu" />
       </button>
-      {hasPanel("settings") && (
+      {hasSettings && (
         <Link to="/settings/models" isSheet className="button quiet icon end" aria-label={words.settings}>
           <Icon name="gear" />
         </Link>

@@ -1,6 +1,7 @@
 // Settings sheet with a row of panels.
 import { navigate, place } from "../router";
 import type { PanelProps } from "../routes";
+import { usePanels } from "../thread/models";
 import { Link } from "../ui/link";
 import { IndexesPanel } from "./indexes";
 import { KeysPanel } from "./keys";
@@ -22,12 +23,15 @@ const PANELS = {
 const NAMES = Object.keys(PANELS) as (keyof typeof PANELS)[];
 
 export default function SettingsPanel({ params }: PanelProps) {
-  const name = NAMES.find((each) => each === params.panel) ?? "models";
+  const has = usePanels();
+  // Everyone may choose how the page looks.
+  const names = NAMES.filter((each) => each === "look" || (has("settings") && has(each)));
+  const name = names.find((each) => each === params.panel) ?? names[0]!;
   const Panel = PANELS[name];
   return (
     <div className="st">
       <nav className="st-nav" aria-label={words.panels}>
-        {NAMES.map((each) => (
+        {names.map((each) => (
           <Link
             key={each}
             to={`/settings/${each}`}

@@ -12,20 +12,16 @@ const REFRESH_MS = 3000;
 
 export function RunsPanel() {
   const { value, error, reload } = useLoaded(api.runs);
-  const engine = useLoaded(api.engine);
   useEffect(() => {
-    const timer = setInterval(() => {
-      reload();
-      engine.reload();
-    }, REFRESH_MS);
+    const timer = setInterval(reload, REFRESH_MS);
     return () => clearInterval(timer);
-  }, [reload, engine.reload]);
+  }, [reload]);
   if (error) return <Problem text={error} onRetry={reload} />;
   if (!value) return <p className="muted">{pageWords.loading}</p>;
   return (
     <>
-      <p className="muted">{engine.value ? words.engine(engine.value) : words.runsIntro}</p>
-      {value.runs.length === 0 && <p className="muted">{words.runsNone}</p>}
+      <p className="muted">{words.runsIntro}</p>
+      <p role="status">{value.runs.length === 0 ? words.runsNone : words.runsCount(countsOf(value.runs))}</p>
       <ul className="st-list">
         {value.runs.map((run) => (
           <RunRow key={run.id} value={run} onChange={reload} />
@@ -33,6 +29,13 @@ export function RunsPanel() {
       </ul>
     </>
   );
+}
+
+/** Count the listed runs by what they do now. */
+export function countsOf(runs: RunInProgress[]): { running: number; queued: number; scheduled: number } {
+  const counts = { running: 0, queued: 0, scheduled: 0 };
+  for (const { driver, at } of runs) counts[driver ? "running" : at ? "scheduled" : "queued"] += 1;
+  return counts;
 }
 
 function RunRow({ value, onChange }: { value: RunInProgress; onChange: () => void }) {

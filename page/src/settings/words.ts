@@ -144,10 +144,13 @@ export const settingsWords = {
   notSet: (variable: string) => `${variable} is not set`,
   keyWorks: (models: number, ms: number) => `Accepted · ${things(models, "model")} · ${duration(ms)}`,
   // Runs
-  runsIntro: "Runs in progress on this server and on servers that share its store.",
+  runsIntro: "Your runs in progress, on this server and on servers that share its store.",
   runsNone: "No runs in progress.",
-  engine: (stats: { queued: number; running: number; waiting: number; takeovers: number }) =>
-    `All tenants: ${count(stats.running)} running, ${count(stats.queued)} queued, ${count(stats.waiting)} waiting, ${things(stats.takeovers, "failover")}.`,
+  runsCount: (counts: { running: number; queued: number; scheduled: number }) =>
+    Object.entries(counts)
+      .filter(([, n]) => n > 0)
+      .map(([name, n]) => `${count(n)} ${name}`)
+      .join(", "),
   runBy: (driver: string | null, at: string | null) => driver ?? (at ? `sent at ${at}` : "queued"),
   runSince: (time: string) => `since ${time}`,
   runStop: "Stop",

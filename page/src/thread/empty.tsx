@@ -1,3 +1,4 @@
+import { SIGN_IN } from "../base";
 import { isThere } from "../tools/places";
 import { words } from "../words";
 import { useAbout, useModels } from "./models";
@@ -20,14 +21,16 @@ export function Empty({ onPick }: Props) {
   const model = useModels().find((one) => one.default);
   if (error) {
     return (
-      <p className="notice" role="alert">
-        {error.message}
-      </p>
+      <div className="notice" role="alert">
+        <p>{error.message}</p>
+        <SignIn message={error.message} />
+      </div>
     );
   }
   if (!about) return null;
+  // A small model seldom uses a tool well.
   const usable = Object.entries(words.toolExamples).filter(
-    ([tool]) => model && !model.isAgent && isThere(model.tools[tool]),
+    ([tool]) => model && !model.isAgent && !about.isEmbedded && isThere(model.tools[tool]),
   );
   const examples: Example[] =
     about.examples.length > 0
@@ -35,7 +38,10 @@ export function Empty({ onPick }: Props) {
       : [...usable.map(([tool, text]) => ({ text, tool })), ...words.examples.map((text) => ({ text, tool: null }))];
   return (
     <div className="empty">
-      <h2 dir="auto">{model?.label ?? about.default}</h2>
+      <div>
+        <h2 dir="auto">{about.greeting || (model?.label ?? about.default)}</h2>
+        {about.isEmbedded && <p className="muted">{words.embedded}</p>}
+      </div>
       <ul>
         {examples.slice(0, MOST).map(({ text, tool }) => (
           <li key={text}>
@@ -47,5 +53,15 @@ export function Empty({ onPick }: Props) {
         ))}
       </ul>
     </div>
+  );
+}
+
+/** Link to the operator's sign-in, if that is what the message asks for. */
+export function SignIn({ message }: { message: string | null }) {
+  if (SIGN_IN === null || message !== words.needsSignIn) return null;
+  return (
+    <a className="button primary" href={SIGN_IN}>
+      {words.signIn}
+    </a>
   );
 }

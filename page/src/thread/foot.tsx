@@ -28,9 +28,9 @@ export function ThreadFoot({ session, state, follower, waiting, onReview, childr
           <Icon name="down" /> {words.newBelow}
         </button>
       )}
-      {state.isOffline && (
+      {state.offline && (
         <p className="bar" role="status">
-          {words.offline}
+          {words.offline[state.offline]}
         </p>
       )}
       {waiting.length > 0 && (

@@ -2,7 +2,7 @@ import type { RefObject } from "react";
 import type { Session, SessionState } from "../chat/session";
 import type { PageMessage } from "../chat/types";
 import { words } from "../words";
-import { Empty } from "./empty";
+import { Empty, SignIn } from "./empty";
 import { Message } from "./message";
 
 interface Props {
@@ -53,6 +53,7 @@ function Phase({ state, onRetry }: { state: SessionState; onRetry: () => void })
       return (
         <div className="notice" role="alert">
           <p dir="auto">{state.refusal}</p>
+          <SignIn message={state.refusal} />{" "}
           <button type="button" className="button" onClick={onRetry}>
             {words.retry}
           </button>

@@ -19,9 +19,11 @@ import { callOf, kindOf } from "../tools/describe";
 import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icons";
 import { Link } from "../ui/link";
+import { Tip } from "../ui/tip";
 import { words } from "../words";
 import { Thread } from "./context";
 import { useProvider } from "./models";
+import { Waiting } from "./waiting";
 
 interface Props {
   message: PageMessage;
@@ -55,16 +57,18 @@ function Question({ message, index, chatId, leaf, leaves }: Props) {
       </div>
       <div className="message-actions">
         <Branches chatId={chatId} leaf={leaf} leaves={leaves} place={index} />
-        <button
-          type="button"
-          className="button quiet icon"
-          title={words.edit}
-          aria-label={words.edit}
-          onClick={() => edit(message.id)}
-        >
-          <Icon name="edit" />
-        </button>
-        <CopyButton text={() => text} />
+        <span className="on-demand">
+          <button
+            type="button"
+            className="button quiet icon"
+            title={words.edit}
+            aria-label={words.edit}
+            onClick={() => edit(message.id)}
+          >
+            <Icon name="edit" />
+          </button>
+          <CopyButton text={() => text} />
+        </span>
       </div>
     </article>
   );
@@ -132,7 +136,11 @@ function Answer({ message, isLive, isLast }: Props) {
         provider={provider?.label ?? null}
         run={view.run?.run ?? null}
       />
-      {isLive && view.rows.length === 0 && <span className="dot" />}
+      {isLive && view.waiting && view.run?.status === "running" ? (
+        <Waiting data={view.waiting} />
+      ) : (
+        isLive && view.rows.length === 0 && <span className="dot" />
+      )}
       {!isLive && !isWaiting && <ErrorBlock notice={view.error} run={view.run} messageId={message.id} />}
       {!isLive && view.run?.status === "cancelled" && (
         <p className="quiet-line">
@@ -143,51 +151,71 @@ function Answer({ message, isLive, isLast }: Props) {
       <Footnotes sources={view.sources} messageId={message.id} />
       {!isLive && (
         <div className="message-actions">
-          <CopyButton text={() => plainText(view)} />
-          {isLast && !isWaiting && (
-            <button
-              type="button"
-              className="button quiet icon"
-              title={words.retry}
-              aria-label={words.retry}
-              onClick={() => void session?.retry(message.id)}
-            >
-              <Icon name="retry" />
-            </button>
-          )}
-          <Footer view={view} />
+          <Footer view={view} provider={provider?.label ?? null} />
+          <span className="on-demand">
+            <CopyButton text={() => plainText(view)} />
+            {isLast && !isWaiting && (
+              <button
+                type="button"
+                className="button quiet icon"
+                title={words.retry}
+                aria-label={words.retry}
+                onClick={() => void session?.retry(message.id)}
+              >
+                <Icon name="retry" />
+              </button>
+            )}
+            {hasPanel("timeline") && view.run?.run && (
+              <Link to={`/r/${encodeURIComponent(view.run.run)}`} className="button quiet">
+                <Icon name="bars" /> {words.timeline}
+              </Link>
+            )}
+          </span>
         </div>
       )}
     </article>
   );
 }
 
-function Footer({ view }: { view: MessageView }) {
-  const { run, steps } = view;
+/** Model and time of an answer. A tooltip has the rest. */
+function Footer({ view, provider }: { view: MessageView; provider: string | null }) {
+  const { run, steps, rows } = view;
   if (!run) return null;
   const sum = (name: "inputTokens" | "outputTokens" | "cachedInputTokens") =>
     steps.reduce((total, step) => total + (step.usage?.[name] ?? 0), 0);
   const input = sum("inputTokens");
-  const facts = [
-    run.model,
-    steps.length > 1 ? words.steps(steps.length) : null,
-    run.ms !== undefined ? duration(run.ms) : null,
-    input > 0 ? `${words.tokensIn(input, sum("cachedInputTokens"))}, ${words.tokensOut(sum("outputTokens"))}` : null,
-    steps.length > 0 ? words.cost(run.cost) : null,
-    run.unknown ? words.unknownEvents(run.unknown) : null,
-  ].filter((fact) => fact !== null && fact !== undefined);
+  const say = words.facts;
+  const facts: [string, string | null][] = [
+    [say.model, run.model ?? null],
+    [say.by, provider],
+    [say.time, run.ms === undefined ? null : duration(run.ms)],
+    [say.steps, steps.length > 1 ? String(steps.length) : null],
+    [
+      say.tokens,
+      input > 0 ? `${words.tokensIn(input, sum("cachedInputTokens"))}, ${words.tokensOut(sum("outputTokens"))}` : null,
+    ],
+    [say.cost, steps.length > 0 ? words.cost(run.cost) : null],
+    [say.thinking, rows.some(isHiddenThought) ? words.hiddenThinking : null],
+    [say.unknown, run.unknown ? String(run.unknown) : null],
+  ];
+  const short = [run.model, run.ms === undefined ? null : duration(run.ms)].filter(Boolean).join(" · ");
+  if (!short) return null;
   return (
-    <span className="facts meta">
-      {facts.join(" · ")}
-      {hasPanel("timeline") && run.run && (
-        <>
-          {" · "}
-          <Link to={`/r/${encodeURIComponent(run.run)}`}>{words.timeline}</Link>
-        </>
+    <Tip label={short} className="facts meta">
+      {facts.map(
+        ([name, value]) =>
+          value !== null && (
+            <span key={name} className="fact">
+              <span className="muted">{name}</span> <span dir="auto">{value}</span>
+            </span>
+          ),
       )}
-    </span>
+    </Tip>
   );
 }
+
+/** Return whether the model thought without showing it. */
+const isHiddenThought = (row: Row) => row.kind === "reasoning" && row.text === "" && !row.isStreaming;
 
 /** Return whether a provider-side call was cut off. */
 function hasOpenHosted(rows: Row[]): boolean {
@@ -217,10 +245,14 @@ function Rows({ rows, sources, messageId, isLive, provider, run }: RowsProps) {
   const pictures = picturesOf(rows);
   const filesOf = (row: ToolRowData) => pictures.get(row.part.toolCallId) ?? NO_FILES;
   let calls: ToolRowData[] = [];
+  // Hidden thinking has no line of its own: the line of the next call notes it.
+  const thoughtful = new Set<Row>();
+  const card = (row: ToolRowData) => {
+    const thought = thoughtful.has(row) ? words.notShown(provider ?? words.theProvider) : null;
+    return <ToolRow key={row.key} row={row} isLive={isLive} files={filesOf(row)} run={run} thought={thought} />;
+  };
   const flush = () => {
-    const cards = calls.map((row) => (
-      <ToolRow key={row.key} row={row} isLive={isLive} files={filesOf(row)} run={run} />
-    ));
+    const cards = calls.map(card);
     const ms = calls.reduce((total, row) => total + (row.data?.ms ?? 0), 0);
     if (calls.length >= GROUPED) {
       shown.push(
@@ -236,7 +268,12 @@ function Rows({ rows, sources, messageId, isLive, provider, run }: RowsProps) {
     } else shown.push(...cards);
     calls = [];
   };
-  for (const row of rows) {
+  for (const [index, row] of rows.entries()) {
+    if (isHiddenThought(row) && !(isLive && index === rows.length - 1)) {
+      const next = rows[index + 1];
+      if (next) thoughtful.add(next);
+      continue;
+    }
     if (row.kind === "tool" && !isLive && isFoldable(row)) {
       calls.push(row);
       continue;
@@ -245,9 +282,9 @@ function Rows({ rows, sources, messageId, isLive, provider, run }: RowsProps) {
     flush();
     shown.push(
       row.kind === "tool" ? (
-        <ToolRow key={row.key} row={row} isLive={isLive} files={filesOf(row)} run={run} />
+        card(row)
       ) : (
-        <OneRow key={row.key} row={row} sources={sources} messageId={messageId} isLive={isLive} provider={provider} />
+        <OneRow key={row.key} row={row} sources={sources} messageId={messageId} isLive={isLive} />
       ),
     );
   }
@@ -274,11 +311,11 @@ function isFoldable({ part, data }: ToolRowData): boolean {
   return part.state === "output-available" && (body === "search" || body === "function");
 }
 
-interface OneRowProps extends Omit<RowsProps, "rows" | "run"> {
+interface OneRowProps extends Omit<RowsProps, "rows" | "run" | "provider"> {
   row: Exclude<Row, ToolRowData>;
 }
 
-function OneRow({ row, sources, messageId, isLive, provider }: OneRowProps) {
+function OneRow({ row, sources, messageId, isLive }: OneRowProps) {
   switch (row.kind) {
     case "text":
       return (
@@ -291,7 +328,7 @@ function OneRow({ row, sources, messageId, isLive, provider }: OneRowProps) {
         />
       );
     case "reasoning":
-      return <Reasoning text={row.text} isStreaming={row.isStreaming && isLive} provider={provider} />;
+      return <Reasoning text={row.text} isStreaming={isLive && (row.isStreaming || row.text === "")} />;
     case "file":
       return <FileTile file={row.file} />;
     case "steer":
@@ -319,9 +356,11 @@ interface ToolRowProps {
   isLive: boolean;
   files: FileView[];
   run: string | null;
+  /** Says that the model thought before this call, if that is not shown. */
+  thought: string | null;
 }
 
-function ToolRow({ row, isLive, files, run }: ToolRowProps) {
+function ToolRow({ row, isLive, files, run, thought }: ToolRowProps) {
   const { part } = row;
   const name = row.data?.name ?? (part.type === "dynamic-tool" ? part.toolName : part.type.slice("tool-".length));
   const approvals = row.approvals.map((one) => <ApprovalCard key={one.approval} part={part} data={one} name={name} />);
@@ -337,6 +376,7 @@ function ToolRow({ row, isLive, files, run }: ToolRowProps) {
         files={files}
         nested={row.nested}
         run={run}
+        thought={thought}
       />
       {approvals}
       <Decided part={part} data={row.data} isAutomatic={row.isAutomatic} />

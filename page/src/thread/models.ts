@@ -1,5 +1,5 @@
 // Models and server information, loaded once.
-import { useEffect, useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 import { type About, ApiError, api, type Model, type Provider } from "../api";
 
 interface Offered {
@@ -54,7 +54,32 @@ function useOffered(): Offered {
   return value ?? NOTHING;
 }
 
-export const useModels = (): Model[] => useOffered().models;
+/** Return the models, with the thinking levels and tools that the page offers. */
+export function useModels(): Model[] {
+  const { models } = useOffered();
+  const has = usePanels();
+  return useMemo(
+    () =>
+      models.map((model) => ({
+        ...model,
+        thinking: has("thinking") ? model.thinking : [],
+        tools: has("tools") ? model.tools : {},
+      })),
+    [models, has],
+  );
+}
+
+const ALL = () => true;
+const NONE = () => false;
+
+/** Return whether the page has a panel. It has none until the server has said so. */
+export function usePanels(): (panel: string) => boolean {
+  const { value } = useAbout();
+  return useMemo(() => {
+    if (!value) return NONE;
+    return value.panels ? (panel: string) => value.panels!.includes(panel) : ALL;
+  }, [value]);
+}
 
 /** Return a provider's display name and key variable. Falls back to its id. */
 export function useProvider(name: string | null | undefined): Provider | null {

@@ -1,6 +1,6 @@
 import { useChat } from "@ai-sdk/react";
 import { generateId } from "ai";
-import { useCallback, useMemo, useRef, useState, useSyncExternalStore } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { sessionOf } from "../chat/chats";
 import { type Draft, NEW } from "../chat/drafts";
 import { useFollower } from "../chat/follow";
@@ -80,13 +80,19 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
   const send = async (text: string, files: Attachment[], settings: Omit<Draft, "text">): Promise<boolean> => {
     const target = editing?.id;
     endEditing();
-    session.onOpen = () => {
-      if (isNew || leaf !== null) navigate(`/c/${encodeURIComponent(session.id)}`, { replace: isNew });
-    };
     const taken = session.send(text, files, settings, target);
     requestAnimationFrame(follower.toEnd);
     return taken;
   };
+  useEffect(() => {
+    // The newest branch is the one that a URL without a branch opens, also after a retry of an older one.
+    session.onOpen = () => {
+      if (isNew || leaf !== null) navigate(`/c/${encodeURIComponent(session.id)}`, { replace: isNew });
+    };
+    return () => {
+      session.onOpen = null;
+    };
+  }, [session, isNew, leaf]);
   const pick = usePick(session, send);
 
   return (

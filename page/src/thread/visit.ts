@@ -1,8 +1,8 @@
 import { useEffect } from "react";
+import { APP } from "../base";
 import type { Session } from "../chat/session";
 import type { PageMessage } from "../chat/types";
 import { onConversations } from "../rail/conversations";
-import { words } from "../words";
 import { textOf } from "./editing";
 
 const MOST_TITLE = 200;
@@ -37,7 +37,7 @@ export function useTitle(given: string, messages: PageMessage[]): string {
   const first = messages.find((message) => message.role === "user");
   const title = given || (first && textOf(first).split("\n")[0]!.slice(0, MOST_TITLE)) || "";
   useEffect(() => {
-    document.title = title ? `${title} · ${words.app}` : words.app;
+    document.title = title ? `${title} · ${APP}` : APP;
   }, [title]);
   return title;
 }

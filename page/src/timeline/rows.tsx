@@ -9,11 +9,11 @@ import { timelineWords as words } from "./words";
 const ICONS: Record<RowKind, IconName> = {
   message: "agent",
   run: "bars",
-  step: "right",
+  step: "circle",
   reasoning: "thought",
   text: "note",
   tool: "wrench",
-  stage: "down",
+  stage: "dash",
   wait: "stop",
   file: "page",
   note: "note",
@@ -120,7 +120,7 @@ const RowView = memo(function RowView({ row, scale, end, isTimed, isSelected, on
       <span className="tl-label" data-depth={Math.min(row.depth, 8)}>
         <Icon name={ICONS[row.kind]} />
         <span className="tl-name" dir="auto">
-          {row.label}
+          {(row.kind === "stage" && words.stages[row.label]) || row.label}
         </span>
         <span className="hidden">
           {[words.kind[row.kind], where, words.status[row.status], took].filter(Boolean).join(", ")}

@@ -37,6 +37,14 @@ export const timelineWords = {
   drop: "Drop a .jsonl parts file here, or choose one.",
   runsIn: (file: string) => `Runs in ${file}`,
   records: (n: number) => things(n, "record"),
+  stages: {
+    started: "Started",
+    input: "Writing input",
+    running: "Running",
+    delta: "Output",
+    completed: "Completed",
+    failed: "Failed",
+  } as Record<string, string | undefined>,
   status: { open: "running", done: "done", failed: "failed", denied: "denied", stopped: "stopped" },
   kind: {
     message: "message",

@@ -23,12 +23,14 @@ interface Props {
   /** Nested calls of a subagent or a program. */
   nested: CallView[];
   run: string | null;
+  /** Says that the model thought before this call, if that is not shown. */
+  thought?: string | null;
 }
 
 const SHOW_TIME_MS = 2000;
 
 /** Card of a call. It is open while the call runs, and collapses without shifting what the user reads. */
-export const ToolCard = memo(function ToolCard({ part, data, isLive, files, nested, run }: Props) {
+export const ToolCard = memo(function ToolCard({ part, data, isLive, files, nested, run, thought = null }: Props) {
   const call = callOf(part, data, isLive);
   const kind = kindOf(call);
   const isOpenByItself =
@@ -40,7 +42,7 @@ export const ToolCard = memo(function ToolCard({ part, data, isLive, files, nest
   const isOpenNow = isOpenByItself && kind.body !== "search" && kind.body !== "image";
   const { isOpen, toggle, card } = useFold(isOpenNow, hasMore);
   const body = useId();
-  const head = <Head call={call} isOpen={hasMore ? isOpen : null} />;
+  const head = <Head call={call} isOpen={hasMore ? isOpen : null} thought={thought} />;
   return (
     <section className={`card ${kind.body}-card ${call.state}`} ref={card} id={`c-${part.toolCallId}`}>
       {hasMore ? (
@@ -77,6 +79,7 @@ function isSame(before: Props, after: Props): boolean {
     before.isLive === after.isLive &&
     before.data === after.data &&
     before.run === after.run &&
+    before.thought === after.thought &&
     areSame(before.nested, after.nested) &&
     before.files.length === after.files.length &&
     before.files.every((file, index) => isShallowEqual(file, after.files[index]!)) &&
@@ -139,7 +142,7 @@ export function isFinal(part: ToolPart): boolean {
   return part.state === "output-error" || part.state === "output-denied";
 }
 
-function Head({ call, isOpen }: { call: Call; isOpen: boolean | null }) {
+function Head({ call, isOpen, thought }: { call: Call; isOpen: boolean | null; thought: string | null }) {
   const where = whereOf(call);
   const provider = useProvider(where);
   const ms = call.data?.ms;
@@ -154,6 +157,12 @@ function Head({ call, isOpen }: { call: Call; isOpen: boolean | null }) {
         <Title text={titleOf(call)} />
       </span>
       <span className="card-where meta">
+        {thought && (
+          <span className="after-thought" title={thought}>
+            <Icon name="thought" />
+            <span className="hidden">{thought}</span>
+          </span>
+        )}
         {where === words.here ? where : provider?.label}
         {ms !== undefined && ms >= SHOW_TIME_MS && ` · ${duration(ms)}`}
       </span>

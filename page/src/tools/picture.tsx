@@ -25,7 +25,8 @@ export function Picture({ call, files }: { call: Call; files: FileView[] }) {
             src={shown}
             alt={isFinal ? first.name || words.file : words.previewOnly}
             onLoad={({ currentTarget: { naturalWidth, naturalHeight } }) => {
-              if (naturalWidth && naturalHeight) setRatio(`${naturalWidth} / ${naturalHeight}`);
+              // The first picture sets the shape, and the others fit into it: nothing moves between previews.
+              if (naturalWidth && naturalHeight) setRatio((known) => known ?? `${naturalWidth} / ${naturalHeight}`);
             }}
           />
         )}

@@ -57,10 +57,10 @@ class Hooks:
     agent = Agent("openai-responses", hooks=[Tokens()])
     ```
 
-    Each method may be a coroutine. Several hooks are called in the order of the list, each with what the one before it
-    returned. None means no change. A hook that raises `Blocked` ends the run with `finish(content-filter)`; its
-    metadata has `blocked_by`, the name of the class, and `blocked`, the reason. Any other exception is a defect of the
-    hook, and raises ConfigurationError.
+    Each method but `before_store` may be a coroutine. Several hooks are called in the order of the list, each with what
+    the one before it returned. None means no change. A hook that raises `Blocked` ends the run with `finish(content-
+    filter)`; its metadata has `blocked_by`, the name of the class, and `blocked`, the reason. Any other exception is a
+    defect of the hook, and raises ConfigurationError.
     """
 
     def before_request(self, request: ModelRequest, context: RunContext[Any]) -> Any:
@@ -82,8 +82,8 @@ class Hooks:
         """See each record before a chat writes it to its log. Return another one to redact it.
 
         It has the `type` and the fields of the records of `sidestream.store`, as JSON, but files as bytes. This method
-        is not a coroutine. With it, texts are written when they are complete, not while they stream. What the run
-        itself keeps in memory does not change.
+        is not a coroutine: records are numbered as they come, and the run does not wait for each. With it, texts are
+        written when they are complete, not while they stream. What the run itself keeps in memory does not change.
         """
 
 

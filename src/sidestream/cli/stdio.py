@@ -1,4 +1,4 @@
-"""Standard streams: prompts and attachments from standard input, safe text and byte output."""
+"""Standard streams: prompts and attachments from standard input, safe text, bytes and warnings on output."""
 
 import os
 import select
@@ -86,3 +86,17 @@ def _is_ready(stream: TextIO) -> bool:
         return bool(select.select([stream], [], [], STDIN_NOTICE_S)[0])
     except (OSError, ValueError):  # On Windows, only sockets can be selected.
         return True
+
+
+VARIABLE = "SIDESTREAM_LOG"
+
+
+def warn_on_stderr() -> None:
+    """Log warnings until the command ends, unless SIDESTREAM_LOG sets a level."""
+    if not os.environ.get(VARIABLE, "").strip():
+        import logging
+
+        from sidestream.logs import ROOT, log_to_stderr
+
+        handler = log_to_stderr("warning")
+        click.get_current_context().call_on_close(lambda: logging.getLogger(ROOT).removeHandler(handler))

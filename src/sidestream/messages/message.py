@@ -85,13 +85,8 @@ class DataPart(Saveable, _MessagePart, frozen=True, tag="data"):
             raise ConfigurationError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
         return cls(data, mime_type or media_types.sniff(data, file.name), name or file.name, to)
 
-    def _contents(self) -> tuple[bytes, str | None, str]:
-        return self.data, self.name, self.mime_type
-
-    def _repr_html_(self) -> str:
-        from sidestream.text.html import file_html
-
-        return file_html(self.data, self.mime_type, self.name)
+    def _contents(self) -> tuple[bytes | None, str | None, str, str | None]:
+        return self.data, self.name, self.mime_type, None
 
     @property
     def bytes(self) -> Any:

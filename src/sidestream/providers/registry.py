@@ -209,6 +209,8 @@ class ProviderInfo(Struct, frozen=True, kw_only=True):
 
     name: str
     display_name: str
+    short_name: str
+    """Name of the vendor, for users who do not choose between its APIs."""
     aliases: tuple[str, ...] = ()
     default_models: dict[str, str] = {}
     key_variables: tuple[str, ...] = ()
@@ -254,6 +256,7 @@ def _provider_info(provider: Provider) -> ProviderInfo:
     return ProviderInfo(
         name=provider.name,
         display_name=provider.display_name,
+        short_name=getattr(provider, "short_name", "") or provider.display_name,
         aliases=tuple(provider.aliases),
         default_models=dict(provider.default_models),
         key_variables=names,

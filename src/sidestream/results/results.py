@@ -4,6 +4,7 @@
 `send_stream`.
 """
 
+import warnings
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
@@ -75,9 +76,12 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     def output(self) -> T:
         """The answer, which is its text or, in a typed run, an instance of the output type.
 
-        Raises NoOutputError if a typed run ended without one. Check `has_output` first.
+        Raises NoOutputError if a typed run ended without one. Check `has_output` first. Warns if the run waits before
+        it has said anything, since its text is empty then. Check `is_waiting` first.
         """
         if self._value is UNSET:
+            if self._state is not None and not self.text:
+                warnings.warn(_waiting(self._state.approvals), stacklevel=2)
             return self.text  # pyright: ignore[reportReturnType] - in a run without an output type, T is str
         if self._value is NO_OUTPUT:
             raise NoOutputError(self.finish_reason)
@@ -133,6 +137,20 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
         from sidestream.results.notebook import markdown
 
         return markdown(self)
+
+
+def _waiting(approvals: Iterable[PendingApproval]) -> str:
+    """Return the text of a warning that an empty output is read while calls wait."""
+    calls = {
+        entry.tool if entry.server_label is None else f"{entry.tool} of the MCP server {entry.server_label!r}": entry
+        for entry in approvals
+    }
+    external = all(entry.is_external for entry in calls.values())
+    return (
+        f"there is no output yet: the run waits for {'the result' if external else 'approval'} of {', '.join(calls)}; "
+        f"resume it with {'answers to' if external else 'decisions on'} result.approvals"
+        + ("" if external else ', or set approval="run" if the calls need none')
+    )
 
 
 def with_partial(chunk: ChatResult[T], partial: "Partial") -> ChatResult[T]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.errors import Blocked
+from sidestream.errors import Blocked, ToolRaisedError
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.messages.message import Numbers
 from sidestream.parts import (
@@ -47,6 +47,8 @@ class Nested(Struct):
     """Open-world tools whose results a program has seen."""
     blocked: Blocked | None = None
     """Decision of a hook that the run must end."""
+    failure: ToolRaisedError | None = None
+    """Bug of a tool with which the run must end."""
 
 
 class NestedCalls:
@@ -110,12 +112,14 @@ class NestedCalls:
         await self._commit()
         self._report(self._staging.running(made, tool))
         outcome = await self._intercepted(made, tool)
-        if outcome.fault is not None:
-            outcome.fault.warn()
+        # The program ends first, then the run.
+        self._nested.failure = self._nested.failure or self._settings.failure_of(outcome)
         self._seen(name)
         self._nested.sources += () if outcome.source is None else (outcome.source,)
         ended = self._staging.ended(made, outcome.result, is_error=outcome.is_error)
-        result = tool_result(made, outcome.result, is_error=outcome.is_error, facts=tool, source=outcome.source)
+        result = tool_result(
+            made, outcome.result, is_error=outcome.is_error, facts=tool, source=outcome.source, error=outcome.error
+        )
         self._report([*ended, replace(result, provider_metadata=self._called_by(result.provider_metadata))])
         return outcome
 
@@ -410,6 +414,8 @@ class ToolRound:
                 outcome = await intercepted(settings.hooks.interceptor, settings, self._turn, call, observed, report)
         if self._nested.blocked is not None:
             raise self._nested.blocked
+        if outcome.suspended is not None and self._nested.failure is not None:
+            outcome = ToolOutcome.failure("Cancelled", "The run ends, since a tool that the program called has a bug.")
         if outcome.suspended is not None:
             if self._recorder is not None:
                 self._recorder.tool_suspended(call.id, outcome.suspended)
@@ -418,7 +424,7 @@ class ToolRound:
             outcome, cites = self._numbered(tool, outcome)
             stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
             self._emit(self._turn.tool_reported(stages))
-            failure = settings.failure_of(outcome)
+            failure = settings.failure_of(outcome) or self._nested.failure
             done = partial(
                 self._turn.tool_done,
                 call.id,

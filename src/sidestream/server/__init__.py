@@ -15,6 +15,6 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
     __name__,
     {
         "server.app": "create_app",
-        "server.settings": "Caps ServerSettings",
+        "server.settings": "Caps Page ServerSettings",
     },
 )

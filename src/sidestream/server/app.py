@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from os import PathLike
 from typing import Any
 
+from msgspec.structs import replace
+
 from sidestream.agent.agent import Agent
 from sidestream.durable.engines.protocol import Engine
 from sidestream.durable.log.approval_deadlines import OnExpiry
@@ -13,7 +15,17 @@ from sidestream.durable.worker.service import ALIVE, READY, STATS_S, readiness
 from sidestream.errors import ConfigurationError, MissingExtraError, SidestreamError
 from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
-from sidestream.server.settings import LOOPBACK, Admin, Auth, Caps, Dialect, Disconnect, ServerSettings
+from sidestream.server.settings import (
+    DEFAULT_MODEL,
+    LOOPBACK,
+    Admin,
+    Auth,
+    Caps,
+    Dialect,
+    Disconnect,
+    Page,
+    ServerSettings,
+)
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import Store
 from sidestream.text.redaction import Secret, redact
@@ -37,7 +49,6 @@ from sidestream.server.http.requests import http_error, json_response, refused
 from sidestream.server.security import HEADERS, Guard, path_of
 from sidestream.server.server import Server
 
-DEFAULT_MODEL = "local"
 PROBE_S = 1.0
 """Seconds for which `/readyz` repeats its last answer."""
 
@@ -69,6 +80,7 @@ def create_app(
     models: Sequence[str] = (),
     index_folders: Sequence[str] = (),
     examples: Sequence[str] = (),
+    page: Page | None = None,
 ) -> Starlette:
     """Create the ASGI app of a server, to serve with uvicorn or to mount in your own app.
 
@@ -89,8 +101,8 @@ def create_app(
 
     `models` are model strings that the web UI offers besides each provider's default model. A request may name MCP
     servers at `mcp_hosts`. `mcp_file` is the `mcp.json` that the web UI shows. There, folders
-    below `index_folders` can be added to this machine's file index, which models can search. `examples` are the
-    prompts that the web UI shows in an empty chat. Changing MCP servers, testing keys and indexing folders is
+    below `index_folders` can be added to this machine's file index, which models can search. `page` names and restricts
+    the web UI; `examples` is short for `Page(examples=…)`. Changing MCP servers, testing keys and indexing folders is
     administration: anyone who may do it can run programs on this machine. Only requests with `owner_token` may, and
     others if `allows_admin` is True, or is a function that returns True for their `HTTPConnection`. The owner's browser
     keeps `owner_cookie`, if given, instead of the token. With the same cookie it stays signed in when the server
@@ -125,7 +137,7 @@ def create_app(
         mcp_file=mcp_file,
         models=_several(models),
         index_folders=_several(index_folders),
-        examples=_several(examples),
+        page=_page(page, _several(examples)),
     )
     return app_of(Server(settings, open_store(store)))
 
@@ -241,13 +253,22 @@ def routes(server: Server) -> list[BaseRoute]:
         *messages_input.routes(),
         *(route for api in apis for route in api.routes(server)),
         *openapi.routes(),
-        *page_files.routes(),
+        *page_files.routes(server.settings.page),
     ]
 
 
 def _several(values: str | Iterable[str]) -> tuple[str, ...]:
     """Return the values as a tuple, treating a string as one value."""
     return (values,) if isinstance(values, str) else tuple(values)
+
+
+def _page(page: Page | None, examples: tuple[str, ...]) -> Page:
+    page = page or Page()
+    if examples and page.examples:
+        raise ConfigurationError("examples are given twice; leave out examples= of create_app, or that of Page")
+    if page.title_model is not None:
+        Agent(page.title_model).check()
+    return replace(page, examples=examples or tuple(page.examples))
 
 
 def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[str, Agent[Any]]:

@@ -112,7 +112,7 @@ class Guard:
     async def _note_sender(self, scope: Scope, headers: Headers) -> None:
         """Record the tenant and whether it may administer. Raises RequestError if the request is not authenticated."""
         state, is_owner = scope["state"], False
-        state["owner"], state["is_admin"] = "", False
+        state["owner"], state["is_admin"], state["user"] = "", False, None
         state["is_signed"] = False
         if not is_guarded(path := path_of(scope)):
             return
@@ -135,6 +135,7 @@ class Guard:
         token = _known(given, self._tokens)
         if token not in settings.owner_tokens:
             if settings.auth is not None and (user := await _answer(settings.auth, scope)):
+                scope["state"]["user"] = str(user)
                 return user_name(user), False
             token = self._slowed(given, token, scope)
         if token is None:
@@ -189,7 +190,7 @@ class Guard:
 
     async def _preflight(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {
-            "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
+            "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
             # Allow whatever the client asks for: each vendor's SDK has its own headers.
             "Access-Control-Allow-Headers": Headers(scope=scope).get("access-control-request-headers", ""),
             "Access-Control-Max-Age": "600",

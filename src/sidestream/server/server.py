@@ -18,10 +18,10 @@ from sidestream.server.file_links import SignedFiles
 from sidestream.server.mcp_sign_in import SignIns
 from sidestream.server.runs.execution import Execution
 from sidestream.server.runs.quotas import Bodies, CapKeeper
-from sidestream.server.runs.readers import Readers
 from sidestream.server.runs.retention import Retention
-from sidestream.server.runs.service import Runs
+from sidestream.server.runs.service import Readers, Runs
 from sidestream.server.settings import ServerSettings
+from sidestream.server.titles import Titles
 from sidestream.store.log.follow import PublishedStore
 from sidestream.store.log.writer import LogDetail
 from sidestream.store.protocol import Store
@@ -73,6 +73,7 @@ class Server:
         self._retired: list[Agent[Any]] = []
         """Agents with outdated MCP servers, which active runs may still use."""
         self.sign_ins = SignIns()
+        self.titles = Titles(self.store, settings.page.title_model)
         self.bodies = Bodies()
         self.links = SignedFiles(settings)
         self.indexes = FileIndexes(settings.index_folders)
@@ -164,6 +165,7 @@ class Server:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
         await self.sign_ins.aclose()
+        await self.titles.aclose()
         await self.indexes.aclose()
         await self.runs.aclose()
         self._retired += self._made.values()

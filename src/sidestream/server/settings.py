@@ -3,7 +3,8 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -24,6 +25,8 @@ _HOST = re.compile(r"[^\s:/\[\]]+|\[?[0-9a-f]*:[0-9a-f.]*:[0-9a-f:.]*\]?", re.IG
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/*]+/?", re.IGNORECASE)
 _TOKEN = re.compile(r"[!-~]+")
 MAX_BODY_BYTES = 64 * MIB
+DEFAULT_MODEL = "local"
+"""The embedded model, which needs no key."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
@@ -52,6 +55,66 @@ class Caps(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigurationError(f"Caps.{name} must be more than 0, or None for no limit, not {value!r}")
+
+
+Panel = Literal["models", "thinking", "tools", "settings", "mcp", "indexes", "keys", "runs"]
+"""A part of the web UI that an operator can leave out. `settings` is the sheet with all panels."""
+PANELS: tuple[Panel, ...] = get_args(Panel)
+ICON_TYPES = {".svg": "image/svg+xml", ".png": "image/png", ".ico": "image/x-icon", ".webp": "image/webp"}
+"""MIME types of icons, by extension."""
+_PATH_OR_URL = re.compile(r"(/(?![/\\])|https?://)[^\s\x00-\x1f]*", re.IGNORECASE)
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """How the web UI presents itself, and which parts of it exist.
+
+    ```python
+    page = Page(title="Acme help", greeting="What can we help with?", panels=["settings"])
+    app = create_app({"support": agent}, page=page)
+    ```
+    """
+
+    title: str = "Sidestream"
+    """Name in the window title and above the list of conversations."""
+    icon: str | None = None
+    """Path of an SVG, PNG, ICO or WebP file. None means the built-in icon."""
+    greeting: str = ""
+    """Heading of an empty chat. Empty means the name of the model or agent."""
+    examples: Sequence[str] = ()
+    """Prompts that an empty chat offers."""
+    panels: Sequence[Panel] | None = None
+    """Parts that exist. None means all. Users of a shared server never have `keys`."""
+    sign_in_url: str | None = None
+    """URL or path that the web UI offers to users who are not signed in."""
+    sign_out_url: str | None = None
+    """URL or path that the web UI offers to users who are signed in."""
+    title_model: str | None = None
+    """Model string that makes a title from the first question. None means that the question is the title."""
+
+    def __post_init__(self) -> None:
+        unknown = sorted({*(self.panels or ())} - {*PANELS})
+        if isinstance(self.panels, str) or unknown:
+            wrong = self.panels if isinstance(self.panels, str) else unknown[0]
+            raise ConfigurationError(f"Page.panels must be a list of {', '.join(PANELS)}, not {wrong!r}")
+        if isinstance(self.examples, str):
+            raise ConfigurationError(f"Page.examples must be a list of strings, not {self.examples!r}")
+        if not self.title.strip():
+            raise ConfigurationError("Page.title must not be empty")
+        for name in ("sign_in_url", "sign_out_url"):
+            value = getattr(self, name)
+            if value is not None and not _PATH_OR_URL.fullmatch(value):
+                raise ConfigurationError(f"Page.{name} must be an http or https URL or a path, not {value!r}")
+        if self.icon is not None and (
+            Path(self.icon).suffix.lower() not in ICON_TYPES or not Path(self.icon).is_file()
+        ):
+            raise ConfigurationError(
+                f"Page.icon must be a file that ends in {', '.join(ICON_TYPES)}, not {self.icon!r}"
+            )
+
+    @property
+    def shown_panels(self) -> tuple[Panel, ...]:
+        """The panels that exist, in a fixed order."""
+        return PANELS if self.panels is None else tuple(panel for panel in PANELS if panel in self.panels)
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -112,8 +175,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Model strings to offer besides each provider's default model."""
     index_folders: Sequence[str] = ()
     """Folders that the web UI may index, including their subfolders. Empty means the web UI has no file index."""
-    examples: Sequence[str] = ()
-    """Example prompts that the web UI shows in an empty chat."""
+    page: Page = Page()
+    """Name, icon and parts of the web UI."""
 
     @property
     def needs_auth(self) -> bool:
@@ -124,6 +187,16 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     def owner_tokens(self) -> tuple[Secret, ...]:
         """Secrets that identify the server's owner."""
         return tuple(token for token in (self.owner_token, self.owner_cookie) if token is not None)
+
+    @property
+    def has_guests(self) -> bool:
+        """Whether people other than its owner use the server."""
+        return self.is_shared or (self.owner_token is not None and bool(self.tokens))
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the embedded model answers requests that name no model."""
+        return not self.agents and self.default.partition(":")[0] == DEFAULT_MODEL
 
     @property
     def is_shared(self) -> bool:

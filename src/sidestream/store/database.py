@@ -11,10 +11,10 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError, FencedError, NewerSchemaError, StoreError
 from sidestream.store.blobs.folder import BlobFolder, BlobStore
 from sidestream.store.ids import PREFIX_END, RESERVED, check_id
-from sidestream.store.log.summary import TEXT_KINDS, says
+from sidestream.store.log.summary import says
 from sidestream.store.protocol import Append, ConversationInfo
 from sidestream.store.queries import SharedQueries
-from sidestream.store.records import Row
+from sidestream.store.records import TEXT_KINDS, Row
 
 DELETED_AT_ONCE = 200
 """Maximum conversations deleted per transaction, so that it does not hold its locks for long."""

@@ -34,12 +34,12 @@ async def still_expired(store: Store, chats: Sequence[str], before: float) -> li
     """Return those of the chats that have not changed since `before`, each with all its branches."""
     found: dict[str, list[ConversationInfo]] = {}
     for start in range(0, len(chats), _CHATS_AT_ONCE):
-        for info in await _of_chats(store, chats[start : start + _CHATS_AT_ONCE]):
+        for info in await conversations_of(store, chats[start : start + _CHATS_AT_ONCE]):
             found.setdefault(chat_of(info.id), []).append(info)
     return [branches for branches in found.values() if all(branch.updated < before for branch in branches)]
 
 
-async def _of_chats(store: Store, chats: Collection[str]) -> list[ConversationInfo]:
+async def conversations_of(store: Store, chats: Collection[str]) -> list[ConversationInfo]:
     """Return all conversations of these chats, with one statement if the store supports it."""
     if not isinstance(store, SharedStore):
         return [info for chat in chats for info in await branches_of(store, chat)]

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from sidestream.store.ids import PREFIX_END, UNSTORED
-from sidestream.store.records import ENDINGS
+from sidestream.store.records import ENDINGS, TEXT_KINDS, Row
 
 POSTS = "posts"
 """Topic on which new control messages are announced."""
@@ -36,6 +36,25 @@ _TAKE_FIRST_LEASE = (
     f"WHERE NOT EXISTS (SELECT 1 {_LAST_LEASE}) RETURNING id"
 )
 _LEASES = "SELECT kind, body FROM {posts} WHERE conversation = '' AND kind >= 'pass ' AND kind < 'pass!'"
+_TITLE_OF = "SELECT title FROM {conversations} WHERE id = :id"
+_SET_TITLE = "UPDATE {conversations} SET title = :title WHERE id = :id"
+_REPLACE_TITLE = f"{_SET_TITLE} AND title = :old"
+_TITLED = (
+    "SELECT id FROM {conversations} WHERE id >= :prefix AND id < :prefix_end AND lower(title) LIKE :pattern ESCAPE '!' "
+    "ORDER BY updated DESC LIMIT :limit"
+)
+PINS = "~pins/"
+"""Prefix of what control messages that are pins name instead of a conversation, followed by the tenant."""
+_OF_PIN = "conversation = :owner AND kind = :chat"
+_PINS = "SELECT kind FROM {posts} WHERE conversation = :owner ORDER BY id"
+_PIN = (
+    "INSERT INTO {posts} (conversation, kind, body) SELECT :owner, :chat, :body "
+    f"WHERE NOT EXISTS (SELECT 1 FROM {{posts}} WHERE {_OF_PIN})"
+)
+_UNPIN = f"DELETE FROM {{posts}} WHERE {_OF_PIN}"
+_SAID = (
+    "SELECT seq, time, run, kind, body FROM {{records}} WHERE conversation = :id AND kind IN ({kinds}) ORDER BY seq"
+).format(kinds=", ".join(f"'{kind}'" for kind in TEXT_KINDS))
 
 
 class SharedQueries(Protocol):
@@ -95,6 +114,39 @@ class SharedQueries(Protocol):
     async def clear_posts(self, conversation: str) -> None:
         """Remove all control messages for a conversation."""
         await self.execute(_CLEAR_POSTS, {"conversation": conversation})
+
+    async def title_of(self, conversation: str) -> str:
+        """Return the title in the list of conversations, or an empty string if there is none."""
+        found = await self.execute(_TITLE_OF, {"id": conversation})
+        return str(found[0][0]) if found else ""
+
+    async def rename(self, conversation: str, title: str, *, old: str | None = None) -> None:
+        """Change the title in the list of conversations, with `old` only if that is the title now.
+
+        The log does not change, so that a run in progress does not notice it.
+        """
+        values = {"id": conversation, "title": title}
+        await self.execute(*((_SET_TITLE, values) if old is None else (_REPLACE_TITLE, {**values, "old": old})))
+
+    async def titled(self, text: str, *, prefix: str, limit: int) -> list[str]:
+        """Return conversations whose title contains this string, ignoring the case of ASCII letters."""
+        escaped = text.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
+        values = {"prefix": prefix, "prefix_end": prefix + PREFIX_END, "pattern": f"%{escaped}%", "limit": limit}
+        return [str(id) for (id,) in await self.execute(_TITLED, values)]
+
+    async def said(self, conversation: str) -> list[Row]:
+        """Return the rows with text, in order, without their blobs."""
+        found = await self.execute(_SAID, {"id": conversation})
+        return [Row(seq=seq, time=time, run=run, kind=kind, body=bytes(body)) for seq, time, run, kind, body in found]
+
+    async def pins(self, owner: str) -> list[str]:
+        """Return the chats that a tenant has pinned, the first one first."""
+        return [str(chat) for (chat,) in await self.execute(_PINS, {"owner": PINS + owner})]
+
+    async def pin(self, owner: str, chat: str, *, is_pinned: bool = True) -> None:
+        """Pin a chat, or unpin it."""
+        values: dict[str, object] = {"owner": PINS + owner, "chat": chat}
+        await self.execute(*((_PIN, {**values, "body": b""}) if is_pinned else (_UNPIN, values)))
 
     async def take_lease(self, name: str, interval_s: float) -> bool:
         """Take the lease of this name, or return False if any process took it less than `interval_s` ago.

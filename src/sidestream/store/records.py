@@ -203,6 +203,8 @@ _PLAIN = frozenset(
 STEP_FINISH = "step-finish"
 """Kind of the segment whose blobs are read only to resend the step."""
 STARTED = "run-started"
+TEXT_KINDS = ("message", "text", "text-delta")
+"""Kinds of the records with the text of messages and answers."""
 ENDINGS = frozenset({"finish", "cancelled", "discarded", "kept", "message"})
 """Kinds of records after which no run is in progress."""
 

@@ -10,7 +10,7 @@ import pytest
 from cli.command import Run
 from requirements import requirement
 from sidestream.cli.commands import demo
-from sidestream.cli.commands.demo import conversation
+from sidestream.cli.commands.demo.live import TALK_PROMPTS, TALK_TITLE
 from sidestream.providers.local.files import CHAT
 
 
@@ -29,20 +29,20 @@ def test_demo_holds_real_conversation_with_embedded_model(sidestream: Run):
         pytest.skip("no embedded model (`make setup` installs it)")
     done = sidestream("demo", "--fast", env={"OPENAI_API_KEY": ""})
     assert (done.returncode, done.stderr) == (0, "")
-    _, title, live = done.stdout.partition(conversation.TITLE)
+    _, title, live = done.stdout.partition(TALK_TITLE)
     assert title
     asked, called, *_ = live.split("\n")[1:]
-    assert conversation.PROMPTS[0] in asked
+    assert TALK_PROMPTS[0] in asked
     # What the model makes of it differs from machine to machine.
     assert called.startswith("current_time  {")
     assert " in Tokyo." in live  # what the clock says
-    assert conversation.PROMPTS[1] in live
+    assert TALK_PROMPTS[1] in live
 
 
 def test_demo_without_model_names_install_command_and_continues(sidestream: Run, no_model: dict[str, str]):
     done = sidestream("demo", "--fast", env=no_model)
     assert (done.returncode, done.stderr) == (0, "")
-    _, _, live = done.stdout.partition(conversation.TITLE)
+    _, _, live = done.stdout.partition(TALK_TITLE)
     assert "sidestream local install" in live
     assert "Files are in" in live
 

@@ -10,12 +10,16 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from requirements import requirement
-from sidestream.server.app import create_app
+from sidestream.server import Page, create_app
 from sidestream.server.console import page_files
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-INDEX = '<meta name="sidestream-base" content="" /><script src="./assets/index-1.js"></script>'
+INDEX = (
+    '<meta name="sidestream-base" content="" /><meta name="sidestream-sign-in" content="" />'
+    '<link rel="icon" type="image/svg+xml" href="./icon.svg" /><title>Sidestream</title>'
+    '<script src="./assets/index-1.js"></script>'
+)
 
 
 @pytest.fixture
@@ -122,3 +126,27 @@ def test_built_assets_have_compressed_versions(tmp_path: Path) -> None:
         for index, response in enumerate((answer, whole)):
             sizes[index] += int(response.headers["content-length"])
     assert sizes[0] < sizes[1] * 0.4
+
+
+@requirement("R215")
+def test_page_has_operators_title_icon_and_sign_in_before_sign_in(built: Path, tmp_path: Path) -> None:
+    (tmp_path / "acme.png").write_bytes(b"\x89PNG")
+    page = Page(title='Acme & "Co"', icon=str(tmp_path / "acme.png"), sign_in_url="/login?next=/chat")
+    app = create_app(store=tmp_path / "talks.db", tokens=["token-of-anna-0123456789"], page=page)
+    asked = TestClient(Starlette(routes=[Mount("/chat", app)]), base_url="http://127.0.0.1")
+    html = asked.get("/chat/").text
+    assert "<title>Acme &amp; &quot;Co&quot;</title>" in html
+    assert 'type="image/png" href="/chat/icon"' in html
+    assert 'name="sidestream-sign-in" content="/login?next=/chat"' in html
+    icon = asked.get("/chat/icon")
+    assert (icon.content, icon.headers["content-type"]) == (b"\x89PNG", "image/png")
+    assert client(tmp_path).get("/icon").status_code == 404
+
+
+def test_built_page_has_what_operators_replace() -> None:
+    html = (page_files.FOLDER / "index.html").read_text() if (page_files.FOLDER / "index.html").is_file() else INDEX
+    source = (Path(__file__).parents[3] / "page" / "index.html").read_text()
+    for text in (page_files._BASE, page_files._SIGN_IN, page_files._TITLE):  # pyright: ignore[reportPrivateUsage]
+        assert text in html
+        assert text in source
+    assert 'type="image/svg+xml" href=' in source

@@ -1,13 +1,19 @@
 """What the page learns of models and keys, and that no key is among it."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from starlette.requests import HTTPConnection
 
 from requirements import requirement
-from server.serving import KEY, agent_of, serving
+from server.serving import JOB, KEY, agent_of, serving
+from sidestream.errors import ConfigurationError
 from sidestream.providers.registry import installed_providers
-from sidestream.testing import FakeProvider, json_reply
+from sidestream.server import Page, create_app
+from sidestream.testing import FakeProvider, ResponsesScript, json_reply, sse
+
+ANNA, BEN, OWNER = "token-of-anna-0123456789", "token-of-ben-01234567890", "token-of-the-owner-01234"
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +110,81 @@ async def test_key_test_lists_models_or_quotes_refusal(tmp_path: Path, monkeypat
     assert "Incorrect API key" in refused.json()["error"]
     assert KEY not in refused.text
     assert (unknown.status_code, unset.status_code, unset.json()["error"]["code"]) == (404, 409, "no_key")
+
+
+@requirement("R215")
+async def test_users_of_shared_server_see_no_keys_or_other_counts(tmp_path: Path):
+    gate = asyncio.Event()
+    events = ResponsesScript().text(["One, ", "two."]).events()
+    async with FakeProvider([sse([*events[:6], gate, *events[6:]])]) as fake:
+        agents = {"main": agent_of(fake)}
+        settings = {"tokens": [ANNA, BEN], "owner_token": OWNER, "allows_models": True}
+        async with serving(agents, tmp_path, **settings) as (server, client):
+            await server.runs.start(server.agent("main"), "someone/c1", "Count.", JOB)
+            about = (await client.get("/api/about")).json()
+            refused = await client.get("/api/keys")
+            models = (await client.get("/api/models")).json()
+            own = (await client.get("/api/engine")).json()
+            client.headers["Authorization"] = f"Bearer {OWNER}"
+            keys = await client.get("/api/keys")
+            whole = (await client.get("/api/engine")).json()
+            owned = (await client.get("/api/about")).json()
+            fake.release(gate)
+    assert (about["isGuest"], "keys" in about["panels"], "keys" in owned["panels"]) == (True, False, True)
+    assert (about["isOwner"], owned["isOwner"]) == (False, True)
+    assert (refused.status_code, refused.json()["error"]["code"], keys.status_code) == (403, "panel_hidden", 200)
+    # Neither a variable nor a model that lacks its key.
+    assert {model["variable"] for model in models["models"]} == {None}
+    assert all(model["available"] for model in models["models"])
+    assert {provider["variable"] for provider in models["providers"].values()} == {None}
+    assert (own, whole["running"]) == ({"queued": 0, "running": 0, "waiting": 0}, 1)
+
+
+@requirement("R215")
+async def test_operator_names_page_and_leaves_out_panels(tmp_path: Path):
+    async def auth(connection: HTTPConnection) -> str | None:
+        return connection.headers.get("x-user")
+
+    page = Page(greeting="Welcome.", examples=["Hello?"], panels=["settings", "runs"], sign_out_url="/bye")
+    async with (
+        FakeProvider([]) as fake,
+        serving(
+            {"main": agent_of(fake)}, tmp_path, page=page, auth=auth, mcp_file=str(tmp_path / "mcp.json")
+        ) as served,
+    ):
+        _, client = served
+        client.headers["x-user"] = "Anna"
+        about = (await client.get("/api/about")).json()
+        codes = [
+            (await client.get(path)).status_code for path in ("/api/keys", "/api/mcp", "/api/indexes", "/api/runs")
+        ]
+    assert (about["greeting"], about["examples"], about["user"]) == ("Welcome.", ["Hello?"], "Anna")
+    assert (about["panels"], about["signOutUrl"]) == (["settings", "runs"], "/bye")
+    assert codes == [403, 403, 403, 200]
+
+
+@requirement("R215")
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"panels": ["key"]},
+        {"panels": "keys"},
+        {"title": " "},
+        {"icon": "missing.svg"},
+        {"icon": __file__},
+        {"sign_in_url": "javascript:alert(1)"},
+        {"sign_out_url": "//elsewhere.example"},
+        {"examples": "Hello?"},
+    ],
+    ids=str,
+)
+def test_wrong_page_option_is_named(given: dict[str, object]):
+    (name,) = given
+    with pytest.raises(ConfigurationError, match=f"Page.{name}"):
+        Page(**given)  # pyright: ignore[reportArgumentType]
+
+
+@requirement("R215")
+def test_examples_given_twice_are_refused(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match="twice"):
+        create_app(store=tmp_path / "talks.db", examples=["A"], page=Page(examples=["B"]))

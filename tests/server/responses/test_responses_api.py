@@ -248,7 +248,8 @@ async def test_client_and_server_functions_work_in_one_turn(tmp_path: Path):
 
 @requirement("R140")
 async def test_agent_mcp_servers_run_locally(tmp_path: Path):
-    clock = MCPServer("clock", command=sys.executable, args=["-m", "mcp_server_time", "--local-timezone", "UTC"])
+    args = ["-m", "mcp_server_time", "--local-timezone", "UTC"]
+    clock = MCPServer("clock", command=sys.executable, args=args, approval="run")
     arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     calling = ResponsesScript().function_call("convert_time", arguments, "c1").reply()
     async with clock, responding([calling, *said("21:00.")], tmp_path, mcp=[clock]) as served:

@@ -5,12 +5,11 @@ from typing import Any
 
 from sidestream.errors import ConflictError, FencedError
 from sidestream.store.database import open_blobs
-from sidestream.store.notifier import Notifier
 from sidestream.store.protocol import Append, ConversationInfo
 from sidestream.store.records import Row
 from sidestream.store.sqlite.file import MIGRATIONS, SqliteFile
 from sidestream.store.sqlite.store import SqliteStore
-from sidestream.store.sqlite.threads import WriterThread
+from sidestream.store.sqlite.threads import Notifier, WriterThread
 from sidestream.store.threads import QueuedCall
 from support.stores import digest_of
 

@@ -13,7 +13,8 @@ from support.waiting import eventually
 
 
 def patient(folder: Path, **settings: Any) -> MCPServer:
-    return MCPServer("patient", command=sys.executable, args=["-I", str(HERE / "patient.py"), str(folder)], **settings)
+    args = ["-I", str(HERE / "patient.py"), str(folder)]
+    return MCPServer("patient", command=sys.executable, args=args, approval="run", **settings)
 
 
 def calling(name: str, arguments: Any) -> list[Any]:
@@ -52,6 +53,4 @@ class Oven:
 
 
 def baker(oven: Oven, **settings: Any) -> MCPServer:
-    return MCPServer(
-        "patient", command=sys.executable, args=["-I", str(HERE / "patient.py"), str(oven.folder)], **settings
-    )
+    return patient(oven.folder, **settings)

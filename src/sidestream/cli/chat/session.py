@@ -10,9 +10,8 @@ from sidestream.agent.chat import Chat
 from sidestream.agent.settings import Prompt
 from sidestream.cli import exit_codes
 from sidestream.cli.chat.approvals import ApprovalPrompt, PrintLine, ReadAnswer
-from sidestream.cli.display.open_view import show_run
 from sidestream.cli.display.screen import Screen, one_line
-from sidestream.cli.display.view import View
+from sidestream.cli.display.view import View, show_run
 from sidestream.cli.inputs.agent_factory import AgentFactory
 from sidestream.errors import ConflictError, SteerError, StoreError
 from sidestream.messages.message import ChatMessage

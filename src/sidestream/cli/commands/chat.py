@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sidestream.cli.chat.approvals import PrintLine
     from sidestream.cli.chat.line_reader import LineReader
     from sidestream.cli.chat.session import ChatSession
-    from sidestream.cli.display.open_view import ViewOptions
+    from sidestream.cli.display.view import ViewOptions
     from sidestream.cli.inputs.agent_factory import AgentFactory
     from sidestream.cli.inputs.named_files import Template
     from sidestream.messages.message import MessagePart
@@ -74,7 +74,7 @@ def chat(
     while the model answers steers the answer.
     """
     from sidestream.cli import key_file
-    from sidestream.cli.display.open_view import ViewOptions
+    from sidestream.cli.display.view import ViewOptions
     from sidestream.cli.inputs.agent_factory import AgentConfig, loaded_factory
     from sidestream.cli.inputs.attachments import load_attachments
     from sidestream.cli.inputs.default_model import chosen_by_default, matching_model
@@ -155,7 +155,7 @@ async def _chat(
     from sidestream.cli.chat.chat_commands import completions
     from sidestream.cli.chat.line_reader import HISTORY, TerminalReader, open_reader
     from sidestream.cli.chat.session import create_session, new_id
-    from sidestream.cli.display.open_view import screen_and_view
+    from sidestream.cli.display.view import screen_and_view
     from sidestream.files.folders import data_folder
     from sidestream.store.opening import open_store
 

@@ -10,7 +10,7 @@ from sidestream.cli.inputs import options
 
 if TYPE_CHECKING:
     from sidestream.cli.display.formatting import Place
-    from sidestream.cli.display.open_view import ViewOptions
+    from sidestream.cli.display.view import ViewOptions
     from sidestream.cli.inputs.agent_factory import AgentFactory
     from sidestream.cli.inputs.named_files import Template
     from sidestream.messages.message import MessagePart
@@ -93,7 +93,7 @@ def prompt(
     If PROMPT is -, it is read from standard input. Otherwise, piped input is appended to it.
     """
     from sidestream.cli import key_file
-    from sidestream.cli.display.open_view import ViewOptions
+    from sidestream.cli.display.view import ViewOptions
     from sidestream.cli.inputs.agent_factory import AgentConfig, loaded_factory
     from sidestream.cli.inputs.attachments import load_attachments
     from sidestream.cli.inputs.default_model import chosen_by_default, matching_model
@@ -181,7 +181,7 @@ async def _send(
 
     from sidestream.cli.chat.line_reader import TerminalReader
     from sidestream.cli.chat.session import create_session, new_id
-    from sidestream.cli.display.open_view import screen_and_view
+    from sidestream.cli.display.view import screen_and_view
     from sidestream.cli.stdio import is_terminal
     from sidestream.store.opening import open_store
 

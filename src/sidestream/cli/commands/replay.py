@@ -32,7 +32,7 @@ def replay(
 
     A recorded error does not change the exit code, which only reports whether the files could be decoded.
     """
-    from sidestream.cli.display.open_view import ViewOptions, screen_and_view
+    from sidestream.cli.display.view import ViewOptions, screen_and_view
     from sidestream.cli.failures import print_error
     from sidestream.cli.interrupts import run_async
     from sidestream.errors import ConfigurationError
@@ -53,7 +53,7 @@ def replay(
 
 async def _replay(path: str, view: "View", *, pace_s: float, is_one_of_many: bool) -> None:
     """Show each model exchange of a recording. Raises ConfigurationError if the recording has none."""
-    from sidestream.cli.display.open_view import show_run
+    from sidestream.cli.display.view import show_run
     from sidestream.errors import ConfigurationError
     from sidestream.replay.provider import model_exchanges, replay
     from sidestream.replay.recording import Recording

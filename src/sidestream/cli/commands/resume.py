@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sidestream.cli.chat.line_reader import open_reader
 from sidestream.cli.chat.session import create_session
-from sidestream.cli.display.open_view import ViewOptions, screen_and_view
+from sidestream.cli.display.view import ViewOptions, screen_and_view
 from sidestream.cli.inputs.agent_factory import AgentConfig, AgentFactory
 from sidestream.cli.inputs.conversations import LATEST, find_conversation
 from sidestream.cli.inputs.default_model import default_model

@@ -8,13 +8,14 @@ import click
 
 from sidestream.cli import exit_codes, key_file
 from sidestream.cli.inputs import options
-from sidestream.cli.log_handler import warn_on_stderr
+from sidestream.cli.stdio import warn_on_stderr
 from sidestream.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from sidestream.agent.agent import Agent
     from sidestream.durable.log.approval_deadlines import OnExpiry
     from sidestream.mcp import MCPConfig
+    from sidestream.server.settings import Panel
 
 
 @click.command()
@@ -126,6 +127,29 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Folder that the page may add to the file index, with its subfolders. Can be repeated.",
 )
+@click.option("--title", metavar="NAME", help="Name of the page. Defaults to Sidestream.")
+@click.option(
+    "--icon",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Icon of the page: an SVG, PNG, ICO or WebP file.",
+)
+@click.option("--greeting", metavar="TEXT", help="Heading of an empty chat.")
+@click.option("--example", "examples", multiple=True, metavar="TEXT", help="Prompt of an empty chat. Can be repeated.")
+@click.option(
+    "--panel",
+    "panels",
+    multiple=True,
+    metavar="NAME",
+    help="Part that the page has: models, thinking, tools, settings, mcp, indexes, keys or runs. Can be repeated; "
+    "defaults to all. Only you ever see keys.",
+)
+@click.option(
+    "--title-model",
+    type=options.MODEL,
+    metavar="MODEL",
+    help="Model that makes a title from the first question of a chat. Without it, the question is the title.",
+)
 @click.option(
     "--dialect",
     default="openai",
@@ -155,6 +179,12 @@ def serve(
     max_cost_per_day: float | None,
     mcp_file: str | None,
     index_folders: tuple[str, ...],
+    title: str | None,
+    icon: str | None,
+    greeting: str | None,
+    examples: tuple[str, ...],
+    panels: "tuple[Panel, ...]",
+    title_model: str | None,
     dialect: Literal["openai", "open-responses"],
     store: str | None,
 ) -> int:
@@ -186,12 +216,20 @@ def serve(
     from sidestream.agent.agent import Agent
     from sidestream.cli.inputs.default_model import check_model, default_model
     from sidestream.cli.interrupts import exit_now
-    from sidestream.server.settings import LOOPBACK, Caps
+    from sidestream.server.settings import LOOPBACK, Caps, Page
 
     warn_on_stderr()
     key_file.load()
     check_exposure(host, has_token=not no_token)
     mcp_file = mcp_file or _mcp_file()
+    page = Page(
+        title=title or Page().title,
+        icon=icon,
+        greeting=greeting or "",
+        examples=examples,
+        panels=panels or None,
+        title_model=title_model,
+    )
     if not named and not models:
         models = (default_model(),)
     for model in models:
@@ -226,6 +264,7 @@ def serve(
         mcp_file=mcp_file,
         models=models,
         index_folders=index_folders,
+        page=page,
     )
     url = f"http://{shown_host(host)}:{port}/"
     file = ServerFile(url, made)

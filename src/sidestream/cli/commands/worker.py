@@ -7,7 +7,7 @@ import click
 
 from sidestream.cli import exit_codes, key_file
 from sidestream.cli.inputs import options
-from sidestream.cli.log_handler import warn_on_stderr
+from sidestream.cli.stdio import warn_on_stderr
 
 if TYPE_CHECKING:
     from sidestream.agent.agent import Agent

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 
 Approval = Policy | dict[str, Policy] | MCPApproval | None
-"""One policy for all tools, one per tool name, or lists of always and never. None means the agent's policy."""
+"""One policy for all tools, one per tool name, or lists of always and never. None means the agent's policy, or
+`ask` if it has none."""
 
 
 def check_approval(approval: Approval, label: str) -> None:
@@ -106,6 +107,7 @@ class MCPServer:
     agent = Agent("openai-responses", mcp=[git])
     ```
 
+    Its calls need approval unless `approval` or the agent's policy says otherwise.
     It starts when its tools are first listed and runs until `aclose`. A command runs in `cwd` with a minimal
     environment: a short allow-list, the variables named in `env_allow`, and those in `env`; it has `start_timeout_s` to
     start. A server with a URL gets `authorization` as that header, or `auth` signs in. The model sees only
@@ -175,8 +177,6 @@ class MCPServer:
         self._lock = threading.Lock()
         self._first_seen: dict[str, dict[str, str]] = {}
         self._accepted: AcceptedDefinitions | None = None
-        self._asks_by_default = False
-        """Whether its calls need approval if no policy is set, as those of remote servers do."""
         self.is_optional = False
         """Whether runs continue without its tools if it cannot be used."""
         self._warnings: tuple[str, ...] = ()
@@ -209,7 +209,6 @@ class MCPServer:
             on_interruption=remote.on_interruption or "ask",
         )
         server._defers_loading = remote.defer_loading
-        server._asks_by_default = True
         return server
 
     def keep_definitions(self, accepted: "AcceptedDefinitions") -> None:
@@ -386,7 +385,7 @@ class MCPServer:
             parameters=definition.parameters,
             timeout_s=self._timeout_s,
             approval="ask-each" if has_changed and policy != "deny" else policy,
-            asks_by_default=self._asks_by_default,
+            asks_by_default=True,
             is_sensitive=definition.is_sensitive,
             is_open_world=definition.is_open_world,
             reads_outside=definition.raw_name in self._reads_outside,

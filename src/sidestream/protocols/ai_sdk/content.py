@@ -19,6 +19,8 @@ ADDRESS = "sha256:"
 """Prefix of blob addresses, before the hex digest. Records read without their blobs have addresses instead."""
 _ADDRESS_LENGTH = len(ADDRESS) + 64
 _MAX_ERROR_CHARS = 4000
+TRACEBACK = "The server's log has the traceback."
+"""What users learn of an exception of a tool, of which the model sees only the type."""
 
 
 def filled(**fields: Json) -> JsonObject:
@@ -95,7 +97,10 @@ def error_text(part: ToolResult) -> str:
     """Return a tool's error message, truncated unless the result is a string."""
     if isinstance(part.result, str):
         return part.result
-    message = jsontext.as_object(part.result).get("message")
+    result = jsontext.as_object(part.result)
+    message = result.get("message")
+    if not part.provider_executed and message is None and isinstance(raised := result.get("error"), str):
+        return f"{raised[:_MAX_ERROR_CHARS]}. {TRACEBACK}"
     return (message if isinstance(message, str) and message else tool_facts.error_in(part.result))[:_MAX_ERROR_CHARS]
 
 

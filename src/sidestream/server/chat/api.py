@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from sidestream.jsontext import JsonObject
 from sidestream.protocols.ai_sdk.message import UI_MESSAGE_HEADERS
-from sidestream.server.chat.branches import Leaf, Snapshot, StoredChat, read_chat, snapshot_of
+from sidestream.server.chat.branches import Leaf, StoredChat, read_chat, snapshot_of
 from sidestream.server.chat.input import ChatBody
 from sidestream.server.chat.stream import sse_frames
 from sidestream.server.chat.turns import StreamedTurn, begin_turn, open_turn
@@ -66,14 +66,15 @@ async def get_stream(request: Request) -> Response:
 
 async def get_chat(request: Request) -> Response:
     """Return the messages of a chat and the sequence number of the last record that they include."""
-    chat = await read_chat(requests.server_of(request), requests.owner_of(request), request.path_params["id"])
+    server = requests.server_of(request)
+    chat = await read_chat(server, requests.owner_of(request), request.path_params["id"])
     leaf = chat.leaf(requests.query_number(request.query_params, "leaf"))
     snapshot = await snapshot_of(chat, leaf, links_for(request))
     job = chat.last_job(leaf)
     return requests.json_response(
         {
             "id": chat.id,
-            "title": _title(snapshot),
+            "title": await server.store.title_of(leaf.id),
             "model": None if job is None else job.agent,
             "seq": leaf.head,
             "leaf": leaf.number,
@@ -92,6 +93,7 @@ async def delete_chat(request: Request) -> Response:
     if not chat.exists:
         raise not_found("chat", chat.id)
     await server.runs.delete(chat.leaf().id)
+    await server.store.pin(chat.owner, chat.id, is_pinned=False)
     await server.store.collect()
     return Response(status_code=204)
 
@@ -144,14 +146,6 @@ async def _leaf(request: Request) -> Leaf:
 def _streamed(request: Request, turn: StreamedTurn, features: Container[str]) -> Response:
     headers = {**UI_MESSAGE_HEADERS, "X-Sidestream-Leaf": str(turn.leaf)}
     return event_stream(sse_frames(turn.chunks(requests.server_of(request), features, links_for(request))), headers)
-
-
-def _title(snapshot: Snapshot) -> str:
-    for message in snapshot.messages:
-        if message["role"] == "user":
-            text = " ".join(str(part.get("text", "")) for part in message["parts"] if part["type"] == "text")
-            return " ".join(text.split())[:80]
-    return ""
 
 
 def _leaf_json(leaf: Leaf) -> JsonObject:

@@ -130,6 +130,10 @@ async def _start(
         grants = chat.grants(parent)  # Approvals apply to the conversation, whichever branch it takes.
     agent, id = server.agent(job.agent), chat.stored_id(leaf)
     info = await server.runs.start(agent, id, message, job, beginning=beginning, grants=grants, at=at)
+    if fork is not None:
+        await server.titles.carry_over(chat.leaves[fork.leaf].rows, chat.stored_id(fork.leaf), id)
+    elif not chat.exists:
+        server.titles.begin(id, message.text)
     return StreamedTurn(conversation=info.conversation, turn_start=info.start - 1, run_start=info.start, leaf=leaf)
 
 

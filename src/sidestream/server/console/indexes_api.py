@@ -11,7 +11,14 @@ from starlette.routing import BaseRoute, Route
 
 from sidestream.server.errors import RequestError
 from sidestream.server.file_indexes import FileIndexes
-from sidestream.server.http.requests import check_admin, json_response, may_administer, read_json, server_of
+from sidestream.server.http.requests import (
+    check_admin,
+    check_panel,
+    json_response,
+    may_administer,
+    read_json,
+    server_of,
+)
 from sidestream.server.server import Server
 from sidestream.server.settings import offers_index
 
@@ -28,6 +35,7 @@ def routes(server: Server) -> list[BaseRoute]:
 
 async def folders(request: Request) -> Response:
     """Return the folders of the index, or the reason why the web UI has no index."""
+    check_panel(request, "indexes")
     server = server_of(request)
     indexes = server.indexes
     if not offers_index(server.settings):
@@ -58,6 +66,7 @@ async def remove(request: Request) -> Response:
 
 async def search(request: Request) -> Response:
     """Return the best passages for `q`."""
+    check_panel(request, "indexes")
     indexes = _indexes(request)
     query = request.query_params.get("q", "")
     if not query.strip():

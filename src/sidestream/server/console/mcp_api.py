@@ -22,7 +22,14 @@ from sidestream.mcp.config.edit import ConfigEditor, ConfiguredServer
 from sidestream.mcp.config.probe import probe
 from sidestream.mcp.http import without_user
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.http.requests import check_admin, json_response, may_administer, read_json, server_of
+from sidestream.server.http.requests import (
+    check_admin,
+    check_panel,
+    json_response,
+    may_administer,
+    read_json,
+    server_of,
+)
 from sidestream.server.server import Server
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import RemoteMCP
@@ -54,6 +61,7 @@ def routes(server: Server) -> list[BaseRoute]:
 
 async def servers(request: Request) -> Response:
     """Return the servers of the file, and whether the sender can change them."""
+    check_panel(request, "mcp")
     server = server_of(request)
     if server.settings.mcp_file is None:
         return json_response({"file": None, "editable": False, "servers": [], "problem": None})

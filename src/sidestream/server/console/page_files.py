@@ -11,6 +11,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from sidestream.server.errors import RequestError
+from sidestream.server.settings import ICON_TYPES, Page
 
 FOLDER = Path(__file__).parents[1] / "page"
 NOT_BUILT = (
@@ -25,15 +26,19 @@ _ENCODINGS = {"br": ".br", "gzip": ".gz"}
 """Extensions of compressed files by encoding, the best first. `make page` writes them beside the originals."""
 _REFUSED = re.compile(r"q=0(\.0*)?")
 _BASE = '<meta name="sidestream-base" content="'
+_SIGN_IN = '<meta name="sidestream-sign-in" content="'
+_TITLE = "<title>Sidestream</title>"
+_ICON = 'type="image/svg+xml" href="./icon.svg"'
 
 
-def routes(folder: Path = FOLDER) -> list[BaseRoute]:
+def routes(page: Page, folder: Path = FOLDER) -> list[BaseRoute]:
     """Return the routes of the web UI and its files."""
+    shown = (page.title, page.icon, page.sign_in_url or "")
 
-    def page(request: Request) -> Response:
+    def index(request: Request) -> Response:
         if not (folder / "index.html").is_file():
             return PlainTextResponse(NOT_BUILT, 503)
-        html = _index(folder, (folder / "index.html").stat().st_mtime_ns, request.scope.get("root_path", ""))
+        html = _index(folder, (folder / "index.html").stat().st_mtime_ns, request.scope.get("root_path", ""), *shown)
         return Response(html, media_type="text/html", headers={"Cache-Control": "no-cache"})
 
     def asset(request: Request) -> Response:
@@ -42,15 +47,22 @@ def routes(folder: Path = FOLDER) -> list[BaseRoute]:
     def icon(request: Request) -> Response:
         return _file(request, folder, "icon.svg", "public, max-age=86400")
 
+    def own_icon(request: Request) -> Response:
+        if page.icon is None:
+            raise RequestError(404, "/icon not found", type="not_found")
+        path = Path(page.icon)
+        return FileResponse(path, media_type=ICON_TYPES[path.suffix.lower()], headers={"Cache-Control": "no-cache"})
+
     def licences(request: Request) -> Response:
         return _file(request, folder, "LICENCES.txt", "no-cache")
 
     return [
         Route("/assets/{name}", asset),
         Route("/icon.svg", icon),
+        Route("/icon", own_icon),
         Route("/licences.txt", licences),
-        Route("/", page),
-        *(Route(path, page) for path in ("/c/{id}", "/r/{run}", "/view/{name}", "/settings/{panel}")),
+        Route("/", index),
+        *(Route(path, index) for path in ("/c/{id}", "/r/{run}", "/view/{name}", "/settings/{panel}")),
     ]
 
 
@@ -79,8 +91,16 @@ def _accepted(header: str) -> set[str]:
 
 
 @cache
-def _index(folder: Path, changed: int, root_path: str) -> str:
-    """Return the web UI's HTML for a server mounted below `root_path`."""
+def _index(folder: Path, changed: int, root_path: str, title: str, icon: str | None, sign_in_url: str) -> str:
+    """Return the web UI's HTML for a server mounted below `root_path`, with what it shows before anyone signs in."""
     root = escape(root_path.rstrip("/"))
     html = (folder / "index.html").read_text("utf-8")
-    return html.replace('="./', f'="{root}/').replace(_BASE, _BASE + root)
+    if icon is not None:
+        kind = ICON_TYPES[Path(icon).suffix.lower()]
+        html = html.replace(_ICON, f'type="{kind}" href="./icon"')
+    return (
+        html.replace('="./', f'="{root}/')
+        .replace(_BASE, _BASE + root)
+        .replace(_SIGN_IN, _SIGN_IN + escape(sign_in_url))
+        .replace(_TITLE, f"<title>{escape(title)}</title>")
+    )

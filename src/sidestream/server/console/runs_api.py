@@ -1,7 +1,7 @@
 """REST API for the web UI with a tenant's runs in progress, the records of a run, and its export."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 
 import msgspec
@@ -9,21 +9,59 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from sidestream import jsontext
 from sidestream.durable.engines.protocol import Task
 from sidestream.durable.log.open_runs import last_start
 from sidestream.durable.log.summaries import logged_run
 from sidestream.durable.worker.service import stats_of
 from sidestream.errors import SidestreamError, StoreError
-from sidestream.jsontext import JsonObject
-from sidestream.server.console.run_export import markdown_text, parts_text, record_json
+from sidestream.jsontext import JsonObject, as_object, objects
+from sidestream.protocols.markdown import to_markdown
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.http.requests import json_response, owner_of, query_number, server_of
+from sidestream.server.http.requests import is_guest, json_response, owner_of, query_number, server_of
 from sidestream.server.runs.service import RunInfo
 from sidestream.server.server import Server
 from sidestream.store.ids import ConversationId
+from sidestream.store.log.fold import stream_of
 from sidestream.store.log.follow import Feed
 from sidestream.store.records import Record, Row, RunStarted, open_run, unpack
-from sidestream.text.redaction import redact
+from sidestream.text.redaction import REDACTED, redact
+
+
+def record_json(row: Row) -> JsonObject:
+    """Convert a record to JSON, with the `parts` of the stream or a `fact`.
+
+    Blobs appear as `{"$bytes": digest}` and the like. `blobs` lists their digests, because other content could look the
+    same.
+    """
+    shown: JsonObject = {"seq": row.seq, "time": row.time, "kind": row.kind}
+    if row.blobs:
+        shown["blobs"] = list(row.blobs)
+    try:
+        body = as_object(jsontext.loads(row.body))
+    except (ValueError, RecursionError):
+        return {**shown, "damaged": True}
+    if body.get("type") != "segment":
+        return {**shown, "fact": body}
+    # The decoder's outcome is internal.
+    parts = [{key: value for key, value in part.items() if key != "outcome"} for part in objects(body.get("parts"))]
+    return {**shown, "parts": parts}
+
+
+def parts_text(records: Iterable[Record]) -> tuple[str, int]:
+    """Return a run's parts, one line of JSON each, and the number of secrets that were redacted."""
+    return _redacted("".join(f"{part.to_json()}\n" for part in stream_of(records)))
+
+
+def markdown_text(records: Iterable[Record]) -> tuple[str, int]:
+    """Return a run as Markdown, and the number of secrets that were redacted."""
+    return _redacted(to_markdown(records))
+
+
+def _redacted(text: str) -> tuple[str, int]:
+    clean = redact(text)
+    return clean, clean.count(REDACTED) - text.count(REDACTED)
+
 
 HERE = "this server"
 
@@ -94,13 +132,24 @@ async def list_runs(request: Request) -> Response:
 
 
 async def engine_stats(request: Request) -> Response:
-    """Return how many runs of all tenants are queued, executed and waiting, and whether they are executed in time."""
+    """Return how many runs of all tenants are queued, executed and waiting, and whether they are executed in time.
+
+    Guests get the numbers of their own runs.
+    """
     server = server_of(request)
+    if is_guest(request):
+        return json_response(_counts(await runs_in_progress(server, owner_of(request))))
     try:
         stats = await stats_of(server.runs.execution.engine)
     except SidestreamError as error:
         raise RequestError(503, redact(str(error)), type="server_error", code="engine_unavailable") from None
     return json_response({**msgspec.structs.asdict(stats), "here": len(server.runs.live)})
+
+
+def _counts(runs: Sequence[JsonObject]) -> JsonObject:
+    running = sum(run["driver"] is not None for run in runs)
+    waiting = sum(run["driver"] is None and run["at"] is not None for run in runs)
+    return {"queued": len(runs) - running - waiting, "running": running, "waiting": waiting}
 
 
 async def stop(request: Request) -> Response:

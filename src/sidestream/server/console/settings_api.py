@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -16,7 +17,7 @@ from sidestream.errors import SidestreamError
 from sidestream.providers.registry import ProviderInfo, installed_providers
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.offered_models import offered_models
-from sidestream.server.http.requests import check_admin, json_response, may_administer, server_of
+from sidestream.server.http.requests import check_admin, check_panel, is_guest, json_response, may_administer, server_of
 from sidestream.server.security import sign_in
 from sidestream.server.server import Server
 from sidestream.text.redaction import redact
@@ -40,14 +41,22 @@ def routes(server: Server) -> list[BaseRoute]:
 async def about(request: Request) -> Response:
     """Return the server information that the web UI needs at start."""
     settings = server_of(request).settings
+    page, guest = settings.page, is_guest(request)
     return json_response(
         {
             "version": __version__,
             "agents": list(settings.agents),
             "default": settings.default,
             "allowsModels": settings.allows_models,
-            "examples": list(settings.examples),
+            "examples": list(page.examples),
             "hasMcp": settings.mcp_file is not None,
+            "isEmbedded": settings.is_embedded,
+            "greeting": page.greeting,
+            "panels": [panel for panel in page.shown_panels if not (guest and panel == "keys")],
+            "signOutUrl": page.sign_out_url,
+            "user": request.state.user,
+            "isOwner": settings.has_guests and may_administer(request),
+            "isGuest": guest,
         }
     )
 
@@ -56,16 +65,29 @@ async def models(request: Request) -> Response:
     """Return the agents and models that requests may name, their abilities, and their providers' names."""
     # The first call imports every provider.
     offered = await asyncio.to_thread(offered_models, server_of(request).settings)
-    fields = [msgspec.to_builtins(model) for model in offered]
+    guest = is_guest(request)
+    # Guests cannot set a key, and need not know which ones the server has.
+    fields = [
+        msgspec.to_builtins(replace(model, variable=None) if guest else model)
+        for model in offered
+        if model.available or not guest
+    ]
     providers = {
-        provider.name: {"label": provider.display_name, "variable": next(iter(provider.key_variables), None)}
+        provider.name: {
+            "label": provider.short_name,
+            "variable": None if guest else next(iter(provider.key_variables), None),
+        }
         for provider in installed_providers()
     }
     return json_response({"models": [{**model, **model.pop("abilities")} for model in fields], "providers": providers})
 
 
 async def keys(request: Request) -> Response:
-    """Return which keys are set. Only the server's owner sees the end of a key and may test it."""
+    """Return which keys are set. Only the server's owner sees the end of a key and may test it.
+
+    Guests see none of it.
+    """
+    check_panel(request, "keys")
     is_admin = may_administer(request)
     installed = await asyncio.to_thread(installed_providers)
     found = [_key(provider, is_admin) for provider in installed if provider.key_variables]

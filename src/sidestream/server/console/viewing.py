@@ -22,12 +22,12 @@ from sidestream.replay.provider import model_exchanges, replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
 from sidestream.server.console import page_files
-from sidestream.server.console.run_export import record_json
+from sidestream.server.console.runs_api import record_json
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.files_api import file_response
 from sidestream.server.http.requests import http_error, json_response, refused
 from sidestream.server.security import Guard, sign_in
-from sidestream.server.settings import ServerSettings
+from sidestream.server.settings import Page, ServerSettings
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import Store
 from sidestream.store.records import RunStarted, unpack
@@ -226,7 +226,7 @@ def view_app(viewed: ViewedFile, name: str, token: str | None = None) -> Starlet
         Route("/api/view", view),
         Route("/api/runs/{run}/records", records),
         Route("/api/blobs/{digest}", blob),
-        *page_files.routes(),
+        *page_files.routes(Page()),
     ]
 
     @asynccontextmanager

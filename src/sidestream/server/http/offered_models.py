@@ -79,7 +79,7 @@ def _of_agent(
     return OfferedModel(
         name=name,
         provider=model.provider,
-        provider_label=provider.display_name if provider else model.provider,
+        provider_label=provider.short_name if provider else model.provider,
         label=name,
         available=True,
         variable=None,
@@ -104,7 +104,7 @@ def _of_provider(name: str, provider: ProviderInfo, settings: ServerSettings) ->
     return OfferedModel(
         name=name,
         provider=provider.name,
-        provider_label=provider.display_name,
+        provider_label=provider.short_name,
         label=model,
         available=(provider.has_key or not provider.key_variables) and not provider.missing_variables,
         variable=next(iter((*provider.missing_variables, *provider.key_variables)), None),

@@ -20,6 +20,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.limits import MAX_BODY_S
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.server import Server
+from sidestream.server.settings import Panel
 from sidestream.store.ids import ConversationId
 
 T = TypeVar("T")
@@ -69,6 +70,20 @@ def owner_of(connection: HTTPConnection) -> str:
 def may_administer(connection: HTTPConnection) -> bool:
     """Return whether the sender may change the server's machine: its MCP servers, keys and indexed folders."""
     return connection.state.is_admin
+
+
+def is_guest(connection: HTTPConnection) -> bool:
+    """Return whether the sender is one of several users of the server, and not the one who runs it."""
+    settings = server_of(connection).settings
+    return bool(owner_of(connection)) and not may_administer(connection) and settings.has_guests
+
+
+def check_panel(connection: HTTPConnection, panel: Panel) -> None:
+    """Raise RequestError(403) if the web UI has no such panel for the sender, who may not administer either."""
+    has_it = panel in server_of(connection).settings.page.shown_panels
+    if not may_administer(connection) and (not has_it or (panel == "keys" and is_guest(connection))):
+        message = f"this server does not show its {panel} to you"
+        raise RequestError(403, message, type="permission_error", code="panel_hidden")
 
 
 def check_admin(connection: HTTPConnection, what: str) -> None:

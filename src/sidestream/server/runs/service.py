@@ -6,8 +6,9 @@ Subscribers tail the log, whichever process writes it.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Any, Unpack
 
 from msgspec import Struct
@@ -32,7 +33,6 @@ from sidestream.server.errors import RequestError, not_found
 from sidestream.server.runs.decisions import MAX_REFUSALS, RefusedDecisionError, check_in_time
 from sidestream.server.runs.execution import Execution
 from sidestream.server.runs.quotas import CapKeeper
-from sidestream.server.runs.readers import Readers
 from sidestream.server.settings import Disconnect
 from sidestream.store.expiry import branches_of, still_expired
 from sidestream.store.ids import ConversationId, chat_of, owner_in
@@ -43,6 +43,50 @@ from sidestream.store.records import ENDINGS, Body, Record, open_run
 from sidestream.tools.approvals import ApprovalError, Decision
 from sidestream.tools.grants import Grant
 from sidestream.tools.server_side import CodeInterpreter
+
+RETRY_S = 5
+
+
+class Readers:
+    """Counts the open streams of a server."""
+
+    def __init__(self, max_open: int | None) -> None:
+        self._max_open = max_open
+        self._by_owner: Counter[str] = Counter()
+        self._by_conversation: Counter[str] = Counter()
+
+    def admit(self, owner: str) -> None:
+        """Raise RequestError(429) if the tenant has reached its limit of open streams."""
+        if self._max_open is not None and self._by_owner[owner] >= self._max_open:
+            raise RequestError(
+                429,
+                f"too many open streams: the maximum is {self._max_open}",
+                type="rate_limit_error",
+                code="too_many_streams",
+                headers={"Retry-After": str(RETRY_S)},
+            )
+
+    @contextmanager
+    def counted(self, owner: str, conversation: str) -> Generator[None]:
+        """Count one open stream while the block runs."""
+        self._by_owner[owner] += 1
+        self._by_conversation[conversation] += 1
+        try:
+            yield
+        finally:
+            _decrease(self._by_owner, owner)
+            _decrease(self._by_conversation, conversation)
+
+    def count(self, conversation: str) -> int:
+        """Return the number of open streams of a conversation."""
+        return self._by_conversation[conversation]
+
+
+def _decrease(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
+
 
 _log = get_logger(__name__)
 

@@ -1,6 +1,6 @@
 """Title, model and last record of a conversation for the list, and its text for searches, taken from the rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -9,7 +9,7 @@ from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.messages.message import ChatMessage, TextPart
 from sidestream.parts import TextDelta, TextEnd
-from sidestream.store.records import MessageAdded, Record, Row, Segment, unpack
+from sidestream.store.records import TEXT_KINDS, MessageAdded, Record, Row, Segment, unpack
 
 _TITLE = 80
 
@@ -27,16 +27,19 @@ class ListingChange(Struct, frozen=True, kw_only=True):
 
 def summarize(rows: Sequence[Row], blobs: Mapping[str, bytes]) -> ListingChange:
     """Summarize one or more rows."""
-    title = model = ""
+    model = ""
     for row in rows:
-        if row.kind == "message":
-            title = title or _title(row, blobs)
-        elif row.kind == "run-started":
+        if row.kind == "run-started":
             model = _model(row) or model
-    last = rows[-1]
+    title, last = first_title(rows, blobs), rows[-1]
     return ListingChange(
         head=last.seq, created=rows[0].time, updated=last.time, title=title, model=model, last=last.kind
     )
+
+
+def first_title(rows: Iterable[Row], blobs: Mapping[str, bytes] | None = None) -> str:
+    """Return the start of the first message with text, or an empty string if the rows have none."""
+    return next((title for row in rows if row.kind == "message" and (title := _title(row, blobs or {}))), "")
 
 
 def _title(row: Row, blobs: Mapping[str, bytes]) -> str:
@@ -45,14 +48,14 @@ def _title(row: Row, blobs: Mapping[str, bytes]) -> str:
     if message.get("role") == "system":
         return ""
     for part in map(jsontext.as_object, jsontext.as_list(message.get("parts"))):
-        if part.get("type") == "text" and (title := _line(_text(part.get("text"), blobs))):
+        if part.get("type") == "text" and (title := title_line(_text(part.get("text"), blobs))):
             return title
     return ""
 
 
 def _model(row: Row) -> str:
     model = _object(row).get("model")
-    return _line(model) if isinstance(model, str) else ""
+    return title_line(model) if isinstance(model, str) else ""
 
 
 def _object(row: Row) -> dict[str, Any]:
@@ -73,14 +76,10 @@ def _text(value: object, blobs: Mapping[str, bytes]) -> str:
             return ""
 
 
-def _line(text: str) -> str:
+def title_line(text: str) -> str:
     """Return the start of a string on one line, without unprintable characters."""
     line = " ".join(text[: 16 * _TITLE].split())[:_TITLE]
     return (line if line.isprintable() else "".join(filter(str.isprintable, line))).rstrip()
-
-
-TEXT_KINDS = ("message", "text", "text-delta")
-"""Kinds of the records that have such text."""
 
 
 def says(row: Row, text: str) -> bool:

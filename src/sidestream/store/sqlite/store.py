@@ -16,13 +16,12 @@ from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs.folder import BlobStore, is_digest
 from sidestream.store.database import PAGE, DatabaseStore, Migration, ended_runs_query, list_query, texts_query
 from sidestream.store.ids import check_id
-from sidestream.store.notifier import Notifier
 from sidestream.store.protocol import Append, StoreProblem
 from sidestream.store.records import Row
 from sidestream.store.sqlite.file import MIGRATIONS, SqliteFile, Transaction
 from sidestream.store.sqlite.rows import INSERT_REFERENCE, fetch, select_rows
 from sidestream.store.sqlite.salvage import DAMAGE, list_again, salvage, unsound_rows
-from sidestream.store.sqlite.threads import TOPIC, Change, Exclusive, ReaderThread, Write, WriterThread
+from sidestream.store.sqlite.threads import TOPIC, Change, Exclusive, Notifier, ReaderThread, Write, WriterThread
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 """Error codes of a damaged file. Our statements are valid, so SQLITE_ERROR means that a table is no longer ours."""

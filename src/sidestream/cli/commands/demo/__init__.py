@@ -10,8 +10,7 @@ import click
 from msgspec import Struct
 
 from sidestream.cli import exit_codes
-from sidestream.cli.commands.demo.code_here import play_code
-from sidestream.cli.commands.demo.conversation import play_conversation
+from sidestream.cli.commands.demo.live import play_code, play_conversation
 from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.cli.display.progress import Detail, ProgressView, live_clock
 from sidestream.cli.display.screen import Screen, has_colour

@@ -40,7 +40,7 @@ from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.threads import CREATE_ONLY, is_paused, start_thread
 from sidestream.providers.anthropic.versions import BETAS, has_inline_tools, has_native_output
 from sidestream.providers.protocol import CompactionPlan, ModelRequest, OutputSchema
-from sidestream.providers.shared.container_files import ContainerFiles
+from sidestream.providers.shared.attachments import ContainerFiles
 from sidestream.providers.shared.continuation import replay_notices
 from sidestream.providers.shared.encoding import EncodedRequest, checked_options, given, merged, nothing_to_send
 from sidestream.providers.shared.settings_mapping import with_settings

@@ -28,6 +28,7 @@ _MISTRAL = replace(
 PROVIDER = CompletionsProvider(
     name=WIRE,
     display_name=DISPLAY_NAME,
+    short_name="OpenAI",
     base_url="https://api.openai.com/v1",
     key_variable="OPENAI_API_KEY",
     keys_at="https://platform.openai.com/api-keys",

@@ -87,6 +87,8 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
 
     name: str
     display_name: str
+    short_name: str = ""
+    """Name of the vendor, if it has other APIs too."""
     base_url: str
     """Default base URL, with environment variables as in `url_from_variables`."""
     key_variable: str | None = None

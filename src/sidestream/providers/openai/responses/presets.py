@@ -40,6 +40,7 @@ _CAPS = Capabilities(
 
 PROVIDER = ResponsesProvider(
     dialect=OPENAI,
+    short_name="OpenAI",
     base_url="https://api.openai.com/v1",
     key_variable="OPENAI_API_KEY",
     keys_at="https://platform.openai.com/api-keys",

@@ -190,6 +190,8 @@ class ResponsesProvider(Struct, frozen=True, kw_only=True):
     """A server with the Responses API, described as data."""
 
     dialect: ResponsesDialect
+    short_name: str = ""
+    """Name of the vendor, if it has other APIs too."""
     base_url: str
     """Default base URL, in which `{VARIABLE}` is filled from the environment."""
     key_variable: str

@@ -34,7 +34,7 @@ from sidestream.providers.openai.responses.options import (
 )
 from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared import encoding
-from sidestream.providers.shared.container_files import ContainerFiles
+from sidestream.providers.shared.attachments import ContainerFiles
 from sidestream.providers.shared.continuation import SessionStart, find_session, mismatch, replay_notices, start_after
 from sidestream.providers.shared.settings_mapping import with_settings
 from sidestream.tools.configs import levels_of

@@ -1,16 +1,19 @@
-"""A live conversation with the embedded model, which can call a clock."""
+"""Live runs of the demo: a conversation with the embedded model, and code in a local sandbox."""
 
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.cli.display.screen import Screen
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage
+from sidestream.parts import Error
 
-TITLE = "Live: a small model on this machine calls a function, with no key and no network"
-PROMPTS = ("What time is it in Tokyo?", "Good, then I will sleep now. Good night!")
+TALK_TITLE = "Live: a small model on this machine calls a function, with no key and no network"
+TALK_PROMPTS = ("What time is it in Tokyo?", "Good, then I will sleep now. Good night!")
 MAX_TOKENS = 60
 
 ZONES = {
@@ -22,6 +25,12 @@ ZONES = {
     "sydney": "Australia/Sydney",
     "tokyo": "Asia/Tokyo",
 }
+
+CODE_TITLE = (
+    "Live: code runs in a sandbox on this machine; a script plays the model, since the embedded one is too small"
+)
+CODE_PROMPT = "Draw a damped wave."
+CODE_RECORDING = Path(__file__).parent / "here" / "code.json"
 
 
 def current_time(city: str) -> str:
@@ -39,12 +48,12 @@ async def play_conversation(screen: Screen, number: int, clock: Callable[[], flo
     from sidestream.providers.openai.chat import OpenAIChatOptions
 
     screen.gap()
-    screen.line(f"{number}. {TITLE}", "bold")
+    screen.line(f"{number}. {TALK_TITLE}", "bold")
     options = OpenAIChatOptions(temperature=0, max_completion_tokens=MAX_TOKENS)
     agent = Agent("local", tools=[current_time], options=options)
     view = ProgressView(screen, detail=Detail(), clock=clock)
     history: list[ChatMessage] = []
-    for prompt in PROMPTS:
+    for prompt in TALK_PROMPTS:
         screen.line(f"   “{prompt}”")
         try:
             async with agent.stream(prompt, history=history, errors="parts") as run:
@@ -54,3 +63,28 @@ async def play_conversation(screen: Screen, number: int, clock: Callable[[], flo
             screen.line(f"   Skipped. {error}", "yellow")
             return
         history = list(run.turn.state.messages)
+
+
+async def play_code(
+    screen: Screen, output: OutputFolder, number: int, clock: Callable[[], float] | None = None
+) -> None:
+    """Run the code, or print how to get a sandbox if there is none."""
+    from sidestream.agent.agent import Agent
+    from sidestream.tools.server_side import CodeInterpreter
+
+    screen.gap()
+    screen.line(f"{number}. {CODE_TITLE}", "bold")
+    screen.line(f"   “{CODE_PROMPT}”")
+    view = ProgressView(screen, output, Detail(), clock)
+    try:
+        tools = [CodeInterpreter(execution="here")]
+        async with (
+            Agent(f"replay:{CODE_RECORDING}", server_side_tools=tools) as agent,
+            agent.stream(CODE_PROMPT, errors="parts") as run,
+        ):
+            async for part in run:
+                view.feed(part)
+                if isinstance(part, Error):
+                    screen.line(f"   Skipped. {part.message}", "yellow")
+    except ConfigurationError as error:
+        screen.line(f"   Skipped. {error}", "yellow")
