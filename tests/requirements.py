@@ -226,7 +226,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R211": Entry("An agent on a server is closed by default; request tools, instructions and settings are opened one by one.", "users", deferred("The server as a product component, the page as a product")),
     "R212": Entry("A waiting approval is visible and answerable, or a typed error, through every API.", "users", proven),
     "R213": Entry("Retries, limiters, queues and compaction are visible while they last, in every stream and on the page.", "users", partial("The page shows no countdown yet.")),
-    "R214": Entry("There are OpenAPI, TypeScript types and an example front end; files work from other origins.", "users", partial("OpenAPI, types and example")),
+    "R214": Entry("There are OpenAPI, TypeScript types and an example front end; files work from other origins.", "users", proven),
     "R215": Entry("The operator names, brands and restricts the page.", "users", proven),
 
     # R. The time machine

@@ -28,7 +28,7 @@ from support.places import ROOT
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
-PAGES = ("/assets/", "/c/", "/r/", "/view/", "/settings/", "/icon.svg", "/licences.txt")
+PAGES = ("/assets/", "/c/", "/r/", "/view/", "/settings/", "/icon", "/licences.txt")
 Json = Any
 
 
@@ -206,6 +206,8 @@ async def test_answers_of_session_match_description(tmp_path: Path):
         # The console.
         for path in ("about", "models", "keys", "mcp", "indexes", "engine", "runs", "conversations"):
             await ask("GET", f"/api/{path}")
+        await ask("PATCH", "/api/conversations/c1", {"title": "Refund", "pinned": True})
+        await ask("GET", "/api/conversations?search=Refund")
         await ask("GET", "/v1/models")
         await ask("GET", "/v1/models/main")
         await ask("POST", "/api/sign-in", status=204)

@@ -19,6 +19,7 @@ from sidestream.server.chat.agui_input import RunAgentInput
 from sidestream.server.chat.input import ChatBody
 from sidestream.server.compatible.completions_input import CompletionRequest
 from sidestream.server.compatible.messages_input import MessagesRequest, TokensRequest
+from sidestream.server.console.conversations_api import ConversationChange
 from sidestream.server.http.offered_models import OfferedPrice
 from sidestream.server.http.requests import json_response
 from sidestream.server.responses.conversations_api import CreateBody, ItemsBody, UpdateBody
@@ -40,8 +41,6 @@ class ErrorDetails(TypedDict):
 
 
 class ErrorBody(TypedDict):
-    """An error."""
-
     error: ErrorDetails
 
 
@@ -82,22 +81,16 @@ class CompactionObject(TypedDict):
 
 
 class InputTokens(TypedDict):
-    """An estimate."""
-
     input_tokens: int
 
 
 class Deleted(TypedDict):
-    """Confirms a deletion."""
-
     id: str
     object: str
     deleted: bool
 
 
 class ItemList(TypedDict):
-    """A page of items."""
-
     object: Literal["list"]
     data: list[JsonObject]
     first_id: str | None
@@ -139,8 +132,6 @@ class ModelObject(TypedDict):
 
 
 class ModelList(TypedDict):
-    """Agents and models."""
-
     object: Literal["list"]
     data: list[ModelObject]
     first_id: str | None
@@ -191,8 +182,6 @@ class GrantObject(TypedDict):
 
 
 class GrantList(TypedDict):
-    """The remembered approvals of a chat."""
-
     grants: list[GrantObject]
 
 
@@ -220,8 +209,6 @@ class ChatObject(TypedDict):
 
 
 class Stopped(TypedDict):
-    """Whether a run was stopped."""
-
     stopped: bool
 
 
@@ -232,8 +219,6 @@ class SteerBody(TypedDict):
 
 
 class Steered(TypedDict):
-    """The accepted message."""
-
     id: str
 
 
@@ -248,16 +233,18 @@ class ListedConversation(TypedDict):
     status: str
 
 
-class ConversationList(TypedDict):
-    """A page of conversations."""
+class ChangedConversation(TypedDict):
+    id: str
+    title: str
+    pinned: bool
 
+
+class ConversationList(TypedDict):
     conversations: list[ListedConversation]
     next: float | None
 
 
 class About(TypedDict):
-    """Information about the server."""
-
     version: str
     agents: list[str]
     default: str
@@ -298,15 +285,11 @@ class KeyObject(TypedDict):
 
 
 class KeyList(TypedDict):
-    """Which keys are set."""
-
     keys: list[KeyObject]
     editable: bool
 
 
 class KeyTest(TypedDict):
-    """Whether the provider accepts the key."""
-
     ok: bool
     error: NotRequired[str]
     models: NotRequired[int]
@@ -326,8 +309,6 @@ class McpServerObject(TypedDict):
 
 
 class McpServerList(TypedDict):
-    """The MCP servers of the shared file."""
-
     file: str | None
     editable: bool
     servers: list[McpServerObject]
@@ -354,14 +335,10 @@ class IndexedFolders(TypedDict):
 
 
 class FolderPath(TypedDict):
-    """A folder."""
-
     path: str
 
 
 class EngineObject(TypedDict):
-    """Engine statistics."""
-
     queued: int
     running: int
     waiting: int
@@ -386,14 +363,10 @@ class RunObject(TypedDict):
 
 
 class RunList(TypedDict):
-    """Runs in progress."""
-
     runs: list[RunObject]
 
 
 class Resumed(TypedDict):
-    """The resumed run."""
-
     id: str
     resumed: bool
 
@@ -411,8 +384,6 @@ class RecordObject(TypedDict):
 
 
 class RecordList(TypedDict):
-    """Records of a run."""
-
     run: JsonObject
     records: list[RecordObject]
     done: bool
@@ -473,6 +444,7 @@ OPERATIONS: dict[str, Shapes] = {
     "POST /api/agui": Shapes(media=[EVENTS], request=RunAgentInput),
     "POST /api/agui/{agent}": Shapes(media=[EVENTS], request=RunAgentInput),
     "GET /api/conversations": Shapes(ConversationList, query=["limit", "before", "search"]),
+    "PATCH /api/conversations/{id}": Shapes(ChangedConversation, request=ConversationChange),
     "GET /api/about": Shapes(About),
     "POST /api/sign-in": Shapes(status=204),
     "GET /api/models": Shapes(OfferedModelList),
