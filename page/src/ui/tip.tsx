@@ -1,4 +1,4 @@
-import { type ReactNode, useId, useRef, useState } from "react";
+import { type MouseEvent, type ReactNode, useId, useRef, useState } from "react";
 
 const OPEN_MS = 150;
 
@@ -13,6 +13,7 @@ interface Props {
 export function Tip({ label, className = "", children }: Props) {
   const [isOpen, open] = useState(false);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const isPointed = useRef(false);
   const id = useId();
   const show = () => {
     clearTimeout(timer.current);
@@ -20,11 +21,18 @@ export function Tip({ label, className = "", children }: Props) {
   };
   const hide = () => {
     clearTimeout(timer.current);
+    isPointed.current = false;
     open(false);
+  };
+  // A label that scrolls under a resting pointer was not pointed at.
+  const point = (event: MouseEvent) => {
+    if (isPointed.current || (event.movementX === 0 && event.movementY === 0)) return;
+    isPointed.current = true;
+    show();
   };
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: the button in it does the same on focus
-    <span className="tip-place" onMouseEnter={show} onMouseLeave={hide}>
+    <span className="tip-place" onMouseMove={point} onMouseLeave={hide}>
       <button
         type="button"
         className={`tip-label ${className}`}

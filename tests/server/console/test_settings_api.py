@@ -27,7 +27,10 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 @requirement("R143")
 async def test_models_list_hosted_tools_and_missing_keys(tmp_path: Path):
     async with serving("openai-responses", tmp_path) as (_, client):
-        models = {model["name"]: model for model in (await client.get("/api/models")).json()["models"]}
+        found = (await client.get("/api/models")).json()
+    models = {model["name"]: model for model in found["models"]}
+    # People know the vendor, not its APIs.
+    assert found["providers"]["openai-responses"]["label"] == found["providers"]["openai"]["label"] == "OpenAI"
     hosting, missing, embedded = models["openai-responses:gpt-5.6"], models["anthropic:claude-sonnet-5-5"], None
     assert (hosting["default"], hosting["available"], hosting["tools"]["web_search"]) == (True, True, "hosted")
     assert hosting["thinking"] == ["off", "low", "medium", "high"]
