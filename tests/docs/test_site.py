@@ -4,13 +4,21 @@ import os
 import runpy
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from requirements import requirement
 from sidestream.providers import anthropic, google, openai
 from support.places import ROOT
+
+
+@cache
+def reference() -> dict[str, Any]:
+    """The names of the program that makes the reference pages."""
+    return runpy.run_path(str(ROOT / "tools/docs/reference.py"))
 
 
 @requirement("R172")
@@ -36,7 +44,7 @@ def test_site_builds_without_warnings(tmp_path: Path):
 @requirement("R204")
 @pytest.mark.parametrize("page", ["parts", "tools", "options", "settings", "limits"])
 def test_every_field_has_description(page: str):
-    text: str = runpy.run_path(str(ROOT / "tools/docs/reference.py"))["pages"]()[f"reference/{page}.md"]
+    text: str = reference()[f"{page}_page"]()
     rows = [row for row in text.splitlines() if row.startswith("| `")]
     assert len(rows) > 5
     assert [row for row in rows if not row.removesuffix("|").rpartition("|")[2].strip()] == []
@@ -44,6 +52,6 @@ def test_every_field_has_description(page: str):
 
 
 def test_options_page_has_every_provider():
-    text: str = runpy.run_path(str(ROOT / "tools/docs/reference.py"))["options_page"]()
+    text: str = reference()["options_page"]()
     named = {name for package in (anthropic, google, openai) for name in package.__all__ if name.endswith("Options")}
     assert {name for name in named if f".{name}`" not in text} == set()
