@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from rich.console import Console
@@ -280,10 +280,16 @@ def test_base_url_with_key_is_refused_without_showing_it(
         show_with_rich(caught.value, sinks)
 
 
+class Uncoloured(Traceback):
+    """Rich's traceback without colours in the source, for which it would parse every file."""
+
+    LEXERS: ClassVar[dict[str, str]] = {**Traceback.LEXERS, ".py": "text"}
+
+
 def show_with_rich(error: BaseException, sinks: Sinks) -> None:
     """As `rich.traceback.install(show_locals=True)` does, of our frames only."""
     screen = io.StringIO()
-    shown = Traceback.from_exception(type(error), error, error.__traceback__, show_locals=True, suppress=[str(TESTS)])
+    shown = Uncoloured.from_exception(type(error), error, error.__traceback__, show_locals=True, suppress=[str(TESTS)])
     Console(file=screen, width=400).print(shown)
     sinks.add("rich", screen.getvalue())
 

@@ -16,6 +16,8 @@ from sidestream.transport.calls import is_plain_keep_alive
 Frames = list[bytes]
 Event = dict[str, Any]
 NO_REASON = "sidestream.finish-reason-missing"
+KEPT = 8
+"""Judged answers that are kept."""
 LAST = frozenset(
     {
         "response.completed",
@@ -219,9 +221,22 @@ def is_true(found: Judged, truths: Sequence[Judged]) -> bool:
     return answer in known
 
 
+_latest: dict[int, tuple[Exchange, Judged]] = {}
+
+
+async def _judged(exchange: Exchange) -> Judged:
+    """Judge an answer that does not lie, once for all lies about it."""
+    known = _latest.get(id(exchange))
+    if known is None:
+        if len(_latest) >= KEPT:
+            del _latest[next(iter(_latest))]
+        known = _latest[id(exchange)] = exchange, await judge(exchange)
+    return known[1]
+
+
 async def told(random: Random, name: str, exchange: Exchange, others: Sequence[Exchange]) -> Exchange | None:
     """The exchange that lies. Raises Lied if it comes out as a third thing; None if it cannot be told."""
-    clean = await judge(exchange)
+    clean = await _judged(exchange)
     if not exchange.is_stream or clean.errors:
         return None
     other = random.choice(others)
@@ -231,7 +246,7 @@ async def told(random: Random, name: str, exchange: Exchange, others: Sequence[E
     first, rest = sent if isinstance(sent, tuple) else (sent, None)
     lying = with_events(exchange, first)
     found = await judge(lying, following=[] if rest is None else [with_events(exchange, rest)])
-    truths = [clean, await judge(other)] if name == "splice" else [clean]
+    truths = [clean, await _judged(other)] if name == "splice" else [clean]
     if not is_true(found, truths):
         raise Lied(lying, f"{name}: {answer_of(found)} instead of {answer_of(clean)}")
     return lying

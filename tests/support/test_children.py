@@ -42,13 +42,13 @@ def test_started_process_ends_with_its_block():
 
 def endless_waits(source: str) -> list[int]:
     """The lines that may wait for ever for a process or a thread."""
-    tree = ast.parse(source)
-    awaited = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Await)}
-    for node in ast.walk(tree):
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Await | ast.Call)]
+    awaited = {id(node.value) for node in nodes if isinstance(node, ast.Await)}
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "wait_for":
             awaited |= {id(argument) for argument in node.args}  # bounded by its second argument
     found: list[int] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Call) or id(node) in awaited:
             continue
         match node.func:

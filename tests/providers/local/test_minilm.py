@@ -43,7 +43,9 @@ def plain(weights: Any, ids: list[int]) -> Any:
         spread = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
         return centred / spread * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
-    erf = np.vectorize(math.erf)
+    def erf(values: Any) -> Any:
+        return np.fromiter(map(math.erf, values.ravel().tolist()), values.dtype, values.size).reshape(values.shape)
+
     table = "embeddings.{}_embeddings.weight"
     state = weights[table.format("word")][ids] + weights[table.format("position")][: len(ids)]
     state = norm(state + weights[table.format("token_type")][0], "embeddings.LayerNorm")

@@ -146,10 +146,11 @@ def places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | i
 
 
 def changed(sent: Event, place: tuple[str | int, ...], value: Any) -> Event:
-    """The event with this value at this place."""
-    other: Any = copy.deepcopy(sent)
+    """The event with this value at this place. Shares all that is beside the place."""
+    other: Any = copy.copy(sent)
     holder = other
     for key in place[:-1]:
+        holder[key] = copy.copy(holder[key])
         holder = holder[key]
     if value is MISSING:
         del holder[place[-1]]
@@ -165,7 +166,10 @@ def test_malformed_fields_leave_legal_storable_stream(kind: str):
     encoded = [wire(sent) for sent in events]
     usual = decode(encoded)
     assert [part for part in usual if stored(part) != part] == []
+    is_first = kind == min(EVERY_EVENT)
     for number, sent in enumerate(events):
+        if number == 0 and not is_first:
+            continue  # The same event opens all streams.
         for place in places(sent):
             for value in WRONG:
                 parts = decode([*encoded[:number], changed(sent, place, value), *encoded[number + 1 :]])
