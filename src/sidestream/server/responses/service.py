@@ -139,7 +139,8 @@ async def prepare(server: Server, owner: str, request: PreparedRequest, base: Ba
     if base.pending:
         raise RequestError(400, "the previous response is waiting for outputs", param="generate", code="missing_output")
     agent = server.agent(request.agent)
-    job, run = request.job(), f"run_{os.urandom(16).hex()}"
+    job = server.runs.policy.admit(agent, request.job(), (*base.messages, *sent.messages))
+    run = f"run_{os.urandom(16).hex()}"
     if base.head is not None and await server.store.read(base.conversation or "", base.head):
         base = replace(base, conversation=None)  # Another request has continued the response meanwhile.
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
