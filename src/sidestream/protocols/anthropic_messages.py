@@ -9,6 +9,7 @@ from typing import Any
 
 from sidestream import jsontext, parts
 from sidestream.jsontext import JsonObject
+from sidestream.messages.message import ThinkingPart
 from sidestream.stream.errors import public
 from sidestream.tools.approvals import APPROVAL_TOOL, ApprovalCall
 
@@ -22,6 +23,17 @@ _REASONS: dict[parts.FinishReason, str] = {
     "error": "end_turn",
     "other": "end_turn",
 }
+
+
+_ENCRYPTED = "sse1_"
+"""Prefix of a signature that is a provider's encrypted reasoning, beside a summary of it."""
+
+
+def thinking_of(text: str, signature: str | None) -> ThinkingPart:
+    """Return the reasoning of a thinking block that a client sends back."""
+    if signature is not None and signature.startswith(_ENCRYPTED):
+        return ThinkingPart(text, encrypted_content=signature.removeprefix(_ENCRYPTED))
+    return ThinkingPart(text, signature=signature or None)
 
 
 class _Block:
@@ -95,6 +107,8 @@ class MessagesEncoder:
         while self._blocks:
             name, block = next(iter(self._blocks.items()))
             if not self._is_sending:
+                if block.start["type"] == "thinking" and not block.deltas and not block.is_closed:
+                    break  # Reasoning without text may turn out to be encrypted.
                 events.append({"type": "content_block_start", "index": self._index, "content_block": block.start})
                 self._is_sending = True
             events += [{"type": "content_block_delta", "index": self._index, "delta": delta} for delta in block.deltas]
@@ -164,8 +178,11 @@ class MessagesEncoder:
         block = self._blocks.get(part.id)
         if part.text and block is not None and not block.has_content:
             self._delta(part.id, {"type": "thinking_delta", "thinking": part.text})
-        if part.signature:
-            self._delta(part.id, {"type": "signature_delta", "signature": part.signature})
+        signature = part.signature or (f"{_ENCRYPTED}{part.encrypted_content}" if part.encrypted_content else None)
+        if part.encrypted_content and block is not None and not block.has_content:
+            block.start = {"type": "redacted_thinking", "data": part.encrypted_content}
+        elif signature:
+            self._delta(part.id, {"type": "signature_delta", "signature": signature})
         self._close(part.id)
         return []
 

@@ -15,8 +15,10 @@ from sidestream.durable.engines.protocol import MODELS
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.model_settings import ModelSettings
+from sidestream.providers.protocol import KeepsAnswers
 from sidestream.providers.registry import ModelString, find_provider
 from sidestream.run.system import extended
+from sidestream.tools.configs import merged_configs
 from sidestream.tools.server_side import ALIASES, INDEX, TOOLS, FileSearch, RemoteMCP, ServerSideTool, tool_named
 from sidestream.tools.tool import ExternalTool
 from sidestream.transport.waits import RequestWait
@@ -48,6 +50,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tools that the model may use: function names, server-side tool keys, MCP server labels. None means all."""
     output: JsonObject | None = None
     """JSON schema of the answer."""
+    is_stored: bool = True
+    """Whether the provider may store the answers."""
+    has_reasoning: bool = False
+    """Whether the client gets reasoning that it can send back."""
     limits: JsonObject = {}
     """Limits that override the agent's."""
     details: JsonObject = {}
@@ -92,6 +98,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
             call["server_side_tools"] = self.hosted_tools(agent)
             if self.adds_tools and self.allowed is None and agent.options is not None:
                 call["options"] = agent.options  # Keep the tools that the agent's options switch on.
+        if (not self.is_stored or self.has_reasoning) and isinstance(agent.model, KeepsAnswers):
+            wanted = agent.model.storage_options(
+                agent.options, is_stored=self.is_stored, has_reasoning=self.has_reasoning
+            )
+            if wanted is not None:
+                call["options"] = merged_configs(call.get("options"), wanted)
         if self.functions or self.allowed is not None:
             functions = [msgspec.convert(fields, ExternalTool) for fields in self.functions]
             call["tools"] = [

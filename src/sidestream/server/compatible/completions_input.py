@@ -196,6 +196,7 @@ class CompletionRequest(Struct):
     reasoning_effort: str | None = None
     response_format: _Format | None = None
     n: Literal[1] | None = None
+    store: bool | None = None
 
     def job(self, default: str) -> Job:
         """Return the job of the run."""
@@ -215,6 +216,7 @@ class CompletionRequest(Struct):
             functions=self._functions(),
             allowed=self._allowed(),
             output=self._output(),
+            is_stored=self.store is not False,
         )
 
     def history(self) -> list[ChatMessage]:

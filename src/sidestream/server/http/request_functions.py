@@ -1,11 +1,13 @@
-"""Validation of client functions and schemas in requests, before a run starts."""
+"""Client functions, schemas and reasoning in requests, checked before a run starts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
+from sidestream.messages.message import ChatMessage, MessagePart, ThinkingPart
 from sidestream.output import output_type
 from sidestream.output.json_schema import inline_root
 from sidestream.server.errors import RequestError
@@ -62,6 +64,19 @@ def checked_output(schema: JsonObject, at: str) -> JsonObject:
     if is_wrapped:
         raise RequestError(400, "the schema must describe an object, with type 'object'", param=at)
     return whole
+
+
+def with_reasoning(messages: Iterable[ChatMessage], provider: str) -> list[ChatMessage]:
+    """Return messages whose reasoning goes back to this provider, the one of the agent that the client names."""
+    return [_bound(message, provider) if message.role == "model" else message for message in messages]
+
+
+def _bound(message: ChatMessage, provider: str) -> ChatMessage:
+    def bound(part: MessagePart) -> MessagePart:
+        has_data = isinstance(part, ThinkingPart) and (part.signature or part.encrypted_content)
+        return replace(part, provider=provider) if has_data else part
+
+    return replace(message, parts=tuple(map(bound, message.parts)))
 
 
 def unknown_tool(name: str | None, at: str) -> RequestError:

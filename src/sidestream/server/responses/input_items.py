@@ -21,6 +21,7 @@ from sidestream.messages.message import (
     ToolResultPart,
 )
 from sidestream.messages.provenance import written
+from sidestream.protocols.responses.text import SIGNED
 from sidestream.server.errors import RequestError
 from sidestream.server.http.request_files import document_at, document_in, file_at, is_empty
 from sidestream.server.runs.decisions import Answer
@@ -116,7 +117,8 @@ class _Reader:
                 self._message(item, at)
             case "reasoning":
                 texts = [text for part in objects(item.get("summary")) if (text := text_in(part, "text"))]
-                self._model([ThinkingPart("\n\n".join(texts))] if texts else [])
+                thinking = _thinking("\n\n".join(texts), item.get("encrypted_content"))
+                self._model([thinking] if thinking.text or thinking.encrypted_content else [])
             case "function_call" | "custom_tool_call":
                 self._call(item, at)
             case "function_call_output" | "custom_tool_call_output":
@@ -191,6 +193,15 @@ class _Reader:
         id = _text(item, "approval_request_id", at)
         said = reason if isinstance(reason, str) else None
         self.answers.append(PlacedAnswer(at=at, approval_id=id, approved=approve, reason=said))
+
+
+def _thinking(text: str, content: Any) -> ThinkingPart:
+    """Return the reasoning of an item, with what its provider gets back."""
+    if not isinstance(content, str) or not content:
+        return ThinkingPart(text)
+    if content.startswith(SIGNED):
+        return ThinkingPart(text, signature=content.removeprefix(SIGNED))
+    return ThinkingPart(text, encrypted_content=content)
 
 
 def _content(content: Any, at: str) -> list[MessagePart]:

@@ -15,6 +15,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.protocols.responses.items import approval_item_id
 from sidestream.server.errors import RequestError, as_request_error, not_found
+from sidestream.server.http.request_functions import with_reasoning
 from sidestream.server.http.requests import AT_HEADER
 from sidestream.server.responses.input_items import PlacedAnswer, Sent
 from sidestream.server.responses.log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
@@ -118,7 +119,7 @@ async def _start(
             await server.runs.steer(base.conversation, message)
         found = await server.store.find_run(info.id)
         return _started(info, found[1] if found is not None else info.start)
-    messages = [*_results(base.pending, answered), *sent.messages]
+    messages = [*_results(base.pending, answered), *with_reasoning(sent.messages, agent.model.provider)]
     if not messages or messages[-1].role not in ("user", "tool"):
         raise RequestError(400, "the input must end with a user message or a tool output", param="input")
     *between, last = messages
@@ -146,7 +147,8 @@ async def prepare(server: Server, owner: str, request: PreparedRequest, base: Ba
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
     if await server.runs.is_busy(conversation):
         raise RequestError(409, "a response in this conversation is in progress", type="conflict", code="busy")
-    messages = [*(() if base.conversation else base.messages), *sent.messages]
+    added = with_reasoning(sent.messages, agent.model.provider)
+    messages = [*(() if base.conversation else base.messages), *added]
     await append(server.store, conversation, [*imported(messages), *empty_run(agent, job)], run)
     rows = await server.store.read(conversation)
     return next(info for info in reversed(responses_in(conversation, rows)) if info.run == run)
