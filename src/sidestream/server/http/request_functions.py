@@ -66,6 +66,20 @@ def checked_output(schema: JsonObject, at: str) -> JsonObject:
     return whole
 
 
+def prompt_last(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages with trailing instructions moved before the prompt, which a run needs last.
+
+    Instructions after tool results go before the calls, so that nothing comes between the two.
+    """
+    end = len(messages)
+    while end and messages[end - 1].role == "system":
+        end -= 1
+    place = max(end - 1, 0)
+    while place and messages[place].role == "tool":
+        place -= 1
+    return [*messages[:place], *messages[end:], *messages[place:end]]
+
+
 def with_reasoning(messages: Iterable[ChatMessage], provider: str) -> list[ChatMessage]:
     """Return messages whose reasoning goes back to this provider, the one of the agent that the client names."""
     return [_bound(message, provider) if message.role == "model" else message for message in messages]

@@ -24,6 +24,7 @@ from sidestream.messages.provenance import written
 from sidestream.protocols.responses.text import SIGNED
 from sidestream.server.errors import RequestError
 from sidestream.server.http.request_files import document_at, document_in, file_at, is_empty
+from sidestream.server.responses.request_tools import joined_name
 from sidestream.server.runs.decisions import Answer
 
 _PREFIX = "ssc1_"
@@ -166,6 +167,8 @@ class _Reader:
 
     def _call(self, item: JsonObject, at: str) -> None:
         id, name = _text(item, "call_id", at), _text(item, "name", at)
+        if isinstance(namespace := item.get("namespace"), str):
+            name = joined_name(namespace, name)
         self._names[id] = name
         if item.get("type") == "custom_tool_call":
             self._model([ToolCallPart(id, name, {"input": _text(item, "input", at)})])

@@ -148,6 +148,7 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
             "request": {**echo_of(self.given), "tools": list(self.tools.shown), "store": self.body.is_stored},
             "functions": [str(function["name"]) for function in self.tools.functions],
             "custom": list(self.tools.custom),
+            **({"namespaces": self.tools.namespaces} if self.tools.namespaces else {}),
             "include": self.body.include or [],
         }
 
