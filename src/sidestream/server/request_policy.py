@@ -17,7 +17,12 @@ from sidestream.tools.server_side import TOOLS, RemoteMCP
 _PARAMS: Mapping[str, Mapping[str, str]] = {
     "responses": {"functions": "tools", "thinking": "reasoning.effort", OUTPUT: "text.format", "messages": "input"},
     "compact": {"messages": "input"},
-    "completions": {"functions": "tools", "thinking": "reasoning_effort", OUTPUT: "response_format"},
+    "completions": {
+        "functions": "tools",
+        "tools": "web_search_options",
+        "thinking": "reasoning_effort",
+        OUTPUT: "response_format",
+    },
     "messages": {
         "functions": "tools",
         "stop": "stop_sequences",
