@@ -33,7 +33,7 @@ PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/pu
 # start can be forked, so can the workers: one process collects the tests for all.
 PARALLEL := $(if $(filter Linux,$(shell uname -s)),--forks auto,-n auto --dist worksteal)
 
-.PHONY: help setup page page-check page-shots docs docs-serve check check-code check-types test run-tests test-pythons test-lowest release-check fuzz soak chaos mutate evidence live demo demo-durable bench scale simulate losses format pins clean
+.PHONY: clients help setup page page-check page-shots docs docs-serve check check-code check-types test run-tests test-pythons test-lowest release-check fuzz soak chaos mutate evidence live demo demo-durable bench scale simulate losses format pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,11 @@ chaos: $(STAMP) ## kill or stop one of 4 workers every second for 3 minutes, und
 
 mutate: $(STAMP) ## change the code and see which tests notice (PACKAGES="turn tools" COUNT=150 SEED=1 ARGS="--tests tests/turn")
 	@PYTHONPATH=tests $(BIN)/python -m hostile.mutate $(PACKAGES) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+clients: $(STAMP) ## install the coding command lines from npm, and run a session of each against a scripted model
+	@mkdir -p .clients
+	@cd .clients && PATH="$(node_wheel)/bin:$$PATH" $(npm) install --no-save --prefix . @openai/codex @anthropic-ai/claude-code
+	@SIDESTREAM_CLIENTS="$(CURDIR)/.clients" $(BIN)/pytest -q -n0 tests/server/test_coding_clients.py $(ARGS)
 
 evidence: $(STAMP) ## judge the claims of the evidence corpus and print figures by class (SEED=1, ARGS=--show)
 	@PYTHONPATH=tests $(BIN)/python -m evidence $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -15,7 +15,7 @@ from sidestream.server import create_app
 from sidestream.server.console.page_files import FOLDER
 from sidestream.server.server import Server
 from support.places import ROOT
-from support.serving import served
+from support.serving import OPEN, served
 
 AXE = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -52,7 +52,7 @@ def need_browser() -> None:
 @asynccontextmanager
 async def page_server(agents: Any, path: Path, **settings: Any) -> AsyncGenerator[tuple[Server, str]]:
     """A server with the page, and its address."""
-    app = create_app(agents, store=path / "talks.db", **settings)
+    app = create_app(agents, store=path / "talks.db", **{**OPEN, **settings})
     async with served(app) as origin:
         yield app.state.server, origin
 

@@ -16,6 +16,7 @@ from sidestream.server.server import Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript
+from support.serving import OPEN
 from support.stores import BOUND_S
 
 Json = Any
@@ -98,7 +99,7 @@ class Client:
 async def chatting(fake: FakeProvider, path: Path, tokens: Any = (), **agent: Any) -> AsyncGenerator[Client]:
     """A server with one agent, and a client."""
     main = Agent("openai-responses", base_url=fake.base_url, api_key="key-0123456789", **agent)
-    settings = ServerSettings(agents={"main": main}, default="main", tokens=tuple(tokens))
+    settings = ServerSettings(agents={"main": main}, default="main", tokens=tuple(tokens), **OPEN)
     server = Server(settings, open_store(path / "talks.db"))
     async with asyncio.timeout(BOUND_S), serving(app_of(server)) as url, aiohttp.ClientSession() as session:
         yield Client(url, server, session)

@@ -12,6 +12,7 @@ from server.chat_client import serving
 from sidestream import Agent
 from sidestream.server import create_app
 from sidestream.testing import FakeProvider, Reply, ResponsesScript
+from support.serving import OPEN
 from support.stores import BOUND_S
 
 KEY = "key-0123456789"
@@ -47,7 +48,7 @@ class Served:
 @asynccontextmanager
 async def served_agents(agents: Any, fake: FakeProvider, path: Path, **settings: Any) -> AsyncGenerator[Served]:
 
-    app = create_app(agents, store=path / "talks.db", **settings)
+    app = create_app(agents, store=path / "talks.db", **{**OPEN, **settings})
     async with asyncio.timeout(BOUND_S), serving(app) as url:
         served = Served(url, fake, app)
         try:

@@ -16,6 +16,7 @@ from sidestream.server import create_app
 from sidestream.server.server import Server
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider
+from support.serving import OPEN
 
 KEY = "sk-canary-51f0a7c2d94e4b6f"
 JOB = Job(agent="main")
@@ -28,7 +29,7 @@ def agent_of(fake: FakeProvider, **settings: Any) -> Agent[Any]:
 @asynccontextmanager
 async def serving(agents: Any, path: Path, **settings: Any) -> AsyncGenerator[tuple[Server, httpx2.AsyncClient]]:
     """The server of an app, and a client of the app. The client sends the first token, if there are any."""
-    app = create_app(agents, store=path / "talks.db", **settings)
+    app = create_app(agents, store=path / "talks.db", **{**OPEN, **settings})
     tokens = settings.get("tokens", ())
     headers = {"Authorization": f"Bearer {tokens[0]}"} if tokens else {}
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)

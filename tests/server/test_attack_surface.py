@@ -18,7 +18,7 @@ from sidestream.server import Caps, create_app
 from sidestream.server.console import page_files
 from sidestream.server.http import requests
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from support.serving import served
+from support.serving import OPEN, served
 from support.waiting import eventually
 
 ANNA, BEN = "token-of-anna-0123456789", "token-of-ben-0123456789"
@@ -68,7 +68,7 @@ class Target:
 async def target(path: Path, replies: list[Any] | None = None, **settings: Any) -> AsyncGenerator[Target]:
     async with FakeProvider(replies or []) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, api_key="key-0123456789")
-        app = create_app({"main": agent}, store=path / "talks.db", **settings)
+        app = create_app({"main": agent}, store=path / "talks.db", **{**OPEN, **settings})
         connector = aiohttp.TCPConnector(limit=0)
         async with served(app) as url, aiohttp.ClientSession(connector=connector) as session:
             yield Target(url, app.state.server, fake, session)

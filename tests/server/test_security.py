@@ -25,7 +25,7 @@ from sidestream.server import create_app
 from sidestream.server.security import CONTENT_SECURITY_POLICY, owner_name
 from sidestream.server.uvicorn_runner import is_every_address, is_loopback, shown_host
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from support.serving import served
+from support.serving import OPEN, served
 from support.waiting import eventually
 
 KEY = "key-0123456789"
@@ -40,7 +40,7 @@ async def client_of(
 ) -> AsyncGenerator[tuple[httpx2.AsyncClient, Any]]:
     async with FakeProvider(replies or []) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, api_key=KEY)
-        app = create_app({"main": agent}, store=path / "talks.db", **settings)
+        app = create_app({"main": agent}, store=path / "talks.db", **{**OPEN, **settings})
         async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=30) as client:
             yield client, app.state.server
 

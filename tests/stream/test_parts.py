@@ -311,5 +311,7 @@ def test_source_of_older_log_is_unchecked():
     old = part_from_json('{"type":"source","id":"s","kind":"url","url":"https://a.test/","verified":true}')
     assert isinstance(old, Source)
     assert (old.evidence.state, "evidence" in old.to_json()) == ("unchecked", False)
-    checked = msgspec.structs.replace(old, evidence=Evidence("contradicted", "r", (ClaimCheck("unit", False, "d"),), (2, 5)))
+    checked = msgspec.structs.replace(
+        old, evidence=Evidence("contradicted", "r", (ClaimCheck("unit", False, "d"),), (2, 5))
+    )
     assert part_from_json(checked.to_json()) == checked

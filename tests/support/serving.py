@@ -11,6 +11,13 @@ from sidestream.server.uvicorn_runner import bound_socket, serving_config
 from support.waiting import eventually
 
 STARTED_S = 30.0
+OPEN: dict[str, Any] = {
+    "allows_tools": True,
+    "allows_functions": True,
+    "allows_instructions": True,
+    "allows_settings": True,
+}
+"""Settings of a server whose agents accept everything that a request adds."""
 
 
 def printed_address(line: bytes | str) -> tuple[str, dict[str, str]]:

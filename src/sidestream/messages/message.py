@@ -41,10 +41,19 @@ class TextPart(_MessagePart, frozen=True, tag="text"):
 
 
 class ThinkingPart(_MessagePart, frozen=True, tag="thinking"):
-    """Reasoning that the model showed, for display only. What the provider needs back is in the message's session."""
+    """Reasoning that the model showed, for display only. What the provider needs back is in the message's session.
+
+    A message without a session, such as one that a client of a server sends back, has it in the other fields.
+    """
 
     text: str
     id: str | None = None
+    signature: str | None = None
+    """Provider's signature of the text."""
+    encrypted_content: str | None = None
+    """Reasoning in a form that only the provider can read."""
+    provider: str | None = None
+    """Provider that gets the signature or encrypted content. None means that no provider gets it."""
 
 
 class DataPart(Saveable, _MessagePart, frozen=True, tag="data"):

@@ -1,7 +1,8 @@
 """Encoder of a run as events of Anthropic's Messages API.
 
-Text, thinking and calls of the client's tools become content blocks, one after another, and citations become part of
-their text. The API has no equivalent for tools run by the server or a provider; the log has those.
+Text, thinking, calls of the client's tools, searches, fetched pages and executed code become content blocks, one after
+another, and citations become part of their text. The API has no equivalent for other tools that the server or a
+provider runs; the log has those.
 """
 
 from collections.abc import Callable, Collection
@@ -9,6 +10,8 @@ from typing import Any
 
 from sidestream import jsontext, parts
 from sidestream.jsontext import JsonObject
+from sidestream.messages.message import ThinkingPart
+from sidestream.protocols.server_tool_blocks import call_block, result_block
 from sidestream.stream.errors import public
 from sidestream.tools.approvals import APPROVAL_TOOL, ApprovalCall
 
@@ -22,6 +25,17 @@ _REASONS: dict[parts.FinishReason, str] = {
     "error": "end_turn",
     "other": "end_turn",
 }
+
+
+_ENCRYPTED = "sse1_"
+"""Prefix of a signature that is a provider's encrypted reasoning, beside a summary of it."""
+
+
+def thinking_of(text: str, signature: str | None) -> ThinkingPart:
+    """Return the reasoning of a thinking block that a client sends back."""
+    if signature is not None and signature.startswith(_ENCRYPTED):
+        return ThinkingPart(text, encrypted_content=signature.removeprefix(_ENCRYPTED))
+    return ThinkingPart(text, signature=signature or None)
 
 
 class _Block:
@@ -59,6 +73,8 @@ class MessagesEncoder:
         """Whether the start of the first block was sent."""
         self._early: dict[str, list[JsonObject]] = {}
         """Citations of blocks that have not begun, by part id. Logs store a block where it ends, after its sources."""
+        self._ran: set[str] = set()
+        """Ids of calls that the client does not run, whose result has not come."""
         self._index = 0
         self._has_calls = False
         self._has_begun = False
@@ -95,6 +111,8 @@ class MessagesEncoder:
         while self._blocks:
             name, block = next(iter(self._blocks.items()))
             if not self._is_sending:
+                if block.start["type"] == "thinking" and not block.deltas and not block.is_closed:
+                    break  # Reasoning without text may turn out to be encrypted.
                 events.append({"type": "content_block_start", "index": self._index, "content_block": block.start})
                 self._is_sending = True
             events += [{"type": "content_block_delta", "index": self._index, "delta": delta} for delta in block.deltas]
@@ -164,8 +182,11 @@ class MessagesEncoder:
         block = self._blocks.get(part.id)
         if part.text and block is not None and not block.has_content:
             self._delta(part.id, {"type": "thinking_delta", "thinking": part.text})
-        if part.signature:
-            self._delta(part.id, {"type": "signature_delta", "signature": part.signature})
+        signature = part.signature or (f"{_ENCRYPTED}{part.encrypted_content}" if part.encrypted_content else None)
+        if part.encrypted_content and block is not None and not block.has_content:
+            block.start = {"type": "redacted_thinking", "data": part.encrypted_content}
+        elif signature:
+            self._delta(part.id, {"type": "signature_delta", "signature": signature})
         self._close(part.id)
         return []
 
@@ -204,6 +225,7 @@ class MessagesEncoder:
     def call(self, part: parts.ToolCall) -> list[JsonObject]:
         """End a call, sending its input if it was not streamed."""
         if part.provider_executed or part.name not in self._functions:
+            self._called(part)
             return []
         if part.id not in self._blocks:
             self.input_start(parts.ToolInputStart(part.id, part.name, False))
@@ -224,6 +246,27 @@ class MessagesEncoder:
         self._delta(asked.id, {"type": "input_json_delta", "partial_json": jsontext.dumps(asked.input).decode()})
         self._close(asked.id)
         self._has_calls = True
+        return []
+
+    def _called(self, part: parts.ToolCall) -> None:
+        """Add the block of a call that the client does not run."""
+        block = call_block(part)
+        if block is not None:
+            name = f"{part.id} call"
+            self._blocks[name] = _Block({**block, "input": {}})
+            text = jsontext.dumps(block["input"]).decode()
+            self._delta(name, {"type": "input_json_delta", "partial_json": text})
+            self._close(name)
+            self._ran.add(part.id)
+
+    def result(self, part: parts.ToolResult) -> list[JsonObject]:
+        """Add the block of a result, if the block of its call was sent."""
+        block = result_block(part)
+        if block is not None and part.id in self._ran and not part.preliminary:
+            self._ran.discard(part.id)
+            name = f"{part.id} result"
+            self._blocks[name] = _Block(block)
+            self._close(name)
         return []
 
     def failed(self, part: parts.Error) -> list[JsonObject]:
@@ -258,6 +301,7 @@ _HANDLERS: dict[type, Callable[[MessagesEncoder, Any], list[JsonObject]]] = {
     parts.ToolInputDelta: MessagesEncoder.input_delta,
     parts.ToolCall: MessagesEncoder.call,
     parts.ToolApprovalRequest: MessagesEncoder.approval,
+    parts.ToolResult: MessagesEncoder.result,
     parts.Error: MessagesEncoder.failed,
     parts.Finish: MessagesEncoder.finish,
 }
@@ -325,9 +369,11 @@ def error_type(status: int) -> str:
 
 def usage_object(usage: parts.Usage) -> JsonObject:
     """Convert usage to the API's usage object."""
+    counts = {f"{tool}_requests": usage.server_tool_use.get(tool, 0) for tool in ("web_search", "web_fetch")}
     return {
         "input_tokens": usage.input.no_cache or usage.input.total - usage.input.cache_read - usage.input.cache_write,
         "output_tokens": usage.output.total,
         "cache_read_input_tokens": usage.input.cache_read,
         "cache_creation_input_tokens": usage.input.cache_write,
+        **({"server_tool_use": counts} if any(counts.values()) else {}),
     }

@@ -330,6 +330,19 @@ class HasOptions(Protocol):
 
 
 @runtime_checkable
+class KeepsAnswers(Protocol):
+    """A model whose API stores answers, or returns reasoning that can be sent back."""
+
+    def storage_options(self, options: Any, *, is_stored: bool, has_reasoning: bool) -> Config | None:
+        """Return options that extend `options`, or None if they need no change.
+
+        With `is_stored=False` the provider does not store the answer, and with `has_reasoning` it returns reasoning
+        that a later request can send back.
+        """
+        ...
+
+
+@runtime_checkable
 class BillsUsage(Protocol):
     """A model whose provider bills for more than the reported usage shows."""
 

@@ -19,6 +19,7 @@ from sidestream.server.settings import (
     DEFAULT_MODEL,
     LOOPBACK,
     Admin,
+    Allowed,
     Auth,
     Caps,
     Dialect,
@@ -68,6 +69,10 @@ def create_app(
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
     allows_models: bool | None = None,
+    allows_tools: bool | Iterable[str] | None = None,
+    allows_functions: bool | Iterable[str] | None = None,
+    allows_instructions: bool | None = None,
+    allows_settings: bool | Iterable[str] | None = None,
     dialect: Dialect = "openai",
     on_disconnect: Disconnect = "detach",
     caps: Caps | None = None,
@@ -90,14 +95,18 @@ def create_app(
     ```
 
     `agents` is an agent, a mapping of names to agents, or a model string. Requests name one of them as their `model`;
-    with `allows_models` (the default unless you pass agents) they may also name any model string. Conversations are
-    kept in `store`. With `tokens`, each request must send one and sees only its own conversations. A token has at
-    least 22 characters, unless `hosts` are this machine and `allows_weak_tokens` is set. `auth` is your own
-    authentication: a function, async or not, that takes Starlette's `HTTPConnection` and returns a name for the user,
-    or None. `hosts` are the host names by which clients may reach the server. `origins` are the other sites whose pages
-    may call it. Chats are deleted `retention_s` seconds after their last change. Calls can be approved for `approval_s`
-    seconds; after that `on_expiry` applies, which denies them by default. Functions of a client have `answer_s` seconds
-    to return their result; after that the run is stopped. A run continues when its subscribers have
+    with `allows_models` (the default unless you pass agents) they may also name any model string.
+    Requests cannot change your agents unless you allow it. `allows_tools`, `allows_functions` and `allows_settings` are
+    True, or the names of the server-side tools, client functions and settings that requests may add, and
+    `allows_instructions` is True or False. A request for a model string may add anything unless you set them.
+
+    Conversations are kept in `store`. With `tokens`, each request must send one and sees only its own conversations. A
+    token has at least 22 characters, unless `hosts` are this machine and `allows_weak_tokens` is set. `auth` is your
+    own authentication: a function, async or not, that takes Starlette's `HTTPConnection` and returns a name for the
+    user, or None. `hosts` are the host names by which clients may reach the server. `origins` are the other sites whose
+    pages may call it. Chats are deleted `retention_s` seconds after their last change. Calls can be approved for
+    `approval_s` seconds; after that `on_expiry` applies, which denies them by default. Functions of a client have
+    `answer_s` seconds to return their result; after that the run is stopped. A run continues when its subscribers have
     left; with `on_disconnect="cancel"` it is stopped. `caps` limits what one tenant may use. `dialect` selects the
     Responses API: OpenAI's, or `"open-responses"`.
 
@@ -120,6 +129,10 @@ def create_app(
         agents=named,
         default=next(iter(named)) if named else agents if isinstance(agents, str) else DEFAULT_MODEL,
         allows_models=not named if allows_models is None else allows_models,
+        allows_tools=_allowed(allows_tools),
+        allows_functions=_allowed(allows_functions),
+        allows_instructions=allows_instructions,
+        allows_settings=_allowed(allows_settings),
         tokens=tuple(Secret(token) for token in _several(tokens)),
         owner_token=None if owner_token is None else Secret(owner_token),
         owner_cookie=None if owner_cookie is None else Secret(owner_cookie),
@@ -272,6 +285,10 @@ def _page(page: Page | None, examples: tuple[str, ...]) -> Page:
     if page.title_model is not None:
         Agent(page.title_model).check()
     return replace(page, examples=examples or tuple(page.examples))
+
+
+def _allowed(names: bool | Iterable[str] | None) -> Allowed | None:
+    return names if names is None or isinstance(names, bool) else _several(names)
 
 
 def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[str, Agent[Any]]:

@@ -16,6 +16,7 @@ from sidestream.server.errors import RequestError
 from sidestream.server.file_indexes import FileIndexes
 from sidestream.server.file_links import SignedFiles
 from sidestream.server.mcp_sign_in import SignIns
+from sidestream.server.request_policy import RequestPolicy
 from sidestream.server.runs.execution import Execution
 from sidestream.server.runs.quotas import Bodies, CapKeeper
 from sidestream.server.runs.retention import Retention
@@ -61,6 +62,7 @@ class Server:
         self.runs = Runs(
             self.store,
             execution,
+            policy=RequestPolicy(settings),
             detail=detail,
             caps=CapKeeper(settings.caps, self.store, is_shared=not execution.is_worker),
             approval_s=settings.approval_s,

@@ -14,7 +14,9 @@ from sidestream.durable.log.approval_deadlines import OnExpiry
 from sidestream.durable.worker.worker import INTERVAL_S
 from sidestream.errors import ConfigurationError
 from sidestream.limits import MIB, MIN_TOKEN_CHARS
+from sidestream.providers.model_settings import ModelSettings
 from sidestream.text.redaction import Secret
+from sidestream.tools.server_side import TOOLS
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
@@ -27,6 +29,10 @@ _TOKEN = re.compile(r"[!-~]+")
 MAX_BODY_BYTES = 64 * MIB
 DEFAULT_MODEL = "local"
 """The embedded model, which needs no key."""
+OUTPUT = "output"
+"""Name of the answer's schema among the settings of a request."""
+REQUEST_SETTINGS = (*(name for name in ModelSettings.__struct_fields__ if name != "unsupported"), OUTPUT)
+"""Settings that requests may have: the portable ones, and the schema of the answer."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
@@ -34,6 +40,8 @@ Auth = Callable[["HTTPConnection"], str | Awaitable[str | None] | None]
 """Returns the name of the user who sent a request, or None. May be async."""
 Admin = Callable[["HTTPConnection"], bool | Awaitable[bool]]
 """Returns whether the sender of a request may administer the server. May be async."""
+Allowed = bool | tuple[str, ...]
+"""Whether requests may add something, or the names of what they may add."""
 
 
 class Caps(Struct, frozen=True, kw_only=True):
@@ -126,6 +134,14 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Agent name or model string for requests that name neither."""
     allows_models: bool = True
     """Whether a request may name any model string instead of an agent."""
+    allows_tools: Allowed | None = None
+    """Server-side tools that requests may add. None means none to an agent, and any to a model string."""
+    allows_functions: Allowed | None = None
+    """Client functions that requests may add. None is that of `allows_tools`."""
+    allows_instructions: bool | None = None
+    """Whether requests may add instructions. None means not to an agent, but to a model string."""
+    allows_settings: Allowed | None = None
+    """Names of `REQUEST_SETTINGS` that requests may have. None is that of `allows_tools`."""
     tokens: tuple[Secret, ...] = ()
     """Bearer tokens, one of which each request must send. Without any, all requests belong to one tenant."""
     owner_token: Secret | None = None
@@ -218,6 +234,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
                 raise ConfigurationError(f"origins must be written like https://app.example.com, not {origin!r}")
+        _check_names("allows_tools", self.allows_tools, tuple(TOOLS))
+        _check_names("allows_settings", self.allows_settings, REQUEST_SETTINGS)
         self._check_tokens()
 
     def _check_tokens(self) -> None:
@@ -234,6 +252,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
             f"a token must have at least {MIN_TOKEN_CHARS} characters, not {shortest}: make one with "
             f'`python -c "import secrets; print(secrets.token_urlsafe(24))"`; {advice}'
         )
+
+
+def _check_names(option: str, given: Allowed | None, known: Sequence[str]) -> None:
+    for name in given if isinstance(given, tuple) else ():
+        if name not in known:
+            raise ConfigurationError(f"{option} must name some of {', '.join(known)}, not {name!r}")
 
 
 def is_loopback(host: str) -> bool:

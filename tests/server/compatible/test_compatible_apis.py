@@ -17,7 +17,7 @@ from sidestream import Agent, CodeInterpreter, Limits, open_store
 from sidestream.server import create_app
 from sidestream.server.runs.service import job_of
 from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply, sse
-from support.serving import served
+from support.serving import OPEN, served
 
 KEY = "key-0123456789"
 ADD = {
@@ -32,7 +32,7 @@ ADD = {
 async def server_with(replies: list[Reply], path: Path, **settings: Any) -> AsyncGenerator[tuple[str, FakeProvider]]:
     async with FakeProvider(replies) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, api_key=KEY, **settings)
-        async with served(create_app({"main": agent}, store=path / "talks.db")) as url:
+        async with served(create_app({"main": agent}, store=path / "talks.db", **OPEN)) as url:
             yield url, fake
 
 
@@ -103,7 +103,7 @@ async def test_completions_results_of_one_round_are_one_message(tmp_path: Path):
     ]
     async with FakeProvider([MessagesScript().text("3 and 4.").reply()]) as fake:
         agent = Agent("anthropic", base_url=fake.base_url, api_key=KEY)
-        app = create_app({"main": agent}, store=tmp_path / "talks.db")
+        app = create_app({"main": agent}, store=tmp_path / "talks.db", **OPEN)
         async with served(app) as url, chat_client(url) as client:
             tools: Any = [{"type": "function", "function": {"name": "add", "parameters": ADD}}]
             await client.chat.completions.create(model="main", messages=history, tools=tools)
@@ -179,7 +179,7 @@ async def test_messages_hosted_tools_run_at_provider(tmp_path: Path):
     async with FakeProvider([script.reply()]) as fake:
         agent = Agent("anthropic", base_url=fake.base_url, api_key=KEY)
         async with (
-            served(create_app({"main": agent}, store=tmp_path / "talks.db")) as url,
+            served(create_app({"main": agent}, store=tmp_path / "talks.db", **OPEN)) as url,
             message_client(url) as client,
         ):
             tools: Any = [{"type": "web_search_20260318", "name": "web_search"}]
@@ -215,7 +215,7 @@ async def test_messages_hosted_tool_restrictions_reach_provider(tmp_path: Path):
     async with FakeProvider([MessagesScript().text("Found.").reply()]) as fake:
         agent = Agent("anthropic", base_url=fake.base_url, api_key=KEY, server_side_tools=[CodeInterpreter()])
         async with (
-            served(create_app({"main": agent}, store=tmp_path / "talks.db")) as url,
+            served(create_app({"main": agent}, store=tmp_path / "talks.db", **OPEN)) as url,
             message_client(url) as client,
         ):
             place = {"type": "approximate", "city": "Bern"}

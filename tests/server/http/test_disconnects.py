@@ -16,7 +16,7 @@ from sidestream.protocols.sse import HEARTBEAT
 from sidestream.server import create_app
 from sidestream.server.http.event_stream import EventStreamResponse
 from sidestream.testing import FakeProvider, ResponsesScript, sse
-from support.serving import served
+from support.serving import OPEN, served
 
 BODY = {"id": "c1", "messages": [user("Count.")]}
 
@@ -28,7 +28,7 @@ async def counting(path: Path, **settings: Any) -> AsyncGenerator[tuple[str, Any
     events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
     async with FakeProvider([sse(events)]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, api_key="key-0123456789")
-        app = create_app({"main": agent}, store=path / "talks.db", **settings)
+        app = create_app({"main": agent}, store=path / "talks.db", **{**OPEN, **settings})
         async with served(app) as url, aiohttp.ClientSession() as session:
             yield url, app.state.server, session, lambda: fake.release(gate)
 

@@ -78,6 +78,14 @@ if TYPE_CHECKING:
     help="Origin of another site whose pages may call the server. Can be repeated.",
 )
 @click.option(
+    "--allow",
+    "allowed",
+    multiple=True,
+    type=click.Choice(["tools", "functions", "instructions", "settings"]),
+    help="Let requests add server-side tools, client functions, instructions or settings to the agents of --agent. "
+    "Can be repeated.",
+)
+@click.option(
     "--expire-after",
     "retention_s",
     callback=options.duration,
@@ -170,6 +178,7 @@ def serve(
     lists: bool,
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
+    allowed: tuple[str, ...],
     retention_s: float | None,
     approval_s: float | None,
     on_expiry: "OnExpiry",
@@ -193,7 +202,8 @@ def serve(
 
     Requests need the token in the printed URL. Each start creates a new token, and `--list` prints it again.
     Conversations are kept in the store, and runs continue when a client disconnects. With `--agent`, requests name one
-    of your agents as their model; add `-m` to allow model strings too.
+    of your agents as their model; add `-m` to allow model strings too. Requests cannot change your agents unless you
+    `--allow` it.
     """
     from sidestream.cli.commands.running_servers import ServerFile, with_token
 
@@ -253,6 +263,10 @@ def serve(
         hosts=(*LOOPBACK, host.lower(), *hosts),
         origins=origins,
         allows_models=allows_models,
+        allows_tools="tools" in allowed or None,
+        allows_functions="functions" in allowed or None,
+        allows_instructions="instructions" in allowed or None,
+        allows_settings="settings" in allowed or None,
         retention_s=retention_s,
         approval_s=approval_s,
         on_expiry=on_expiry,

@@ -15,9 +15,11 @@ from sidestream.durable.engines.protocol import MODELS
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.model_settings import ModelSettings
+from sidestream.providers.protocol import KeepsAnswers
 from sidestream.providers.registry import ModelString, find_provider
 from sidestream.run.system import extended
-from sidestream.tools.server_side import INDEX, TOOLS, FileSearch, RemoteMCP, ServerSideTool, tool_named
+from sidestream.tools.configs import merged_configs
+from sidestream.tools.server_side import ALIASES, INDEX, TOOLS, FileSearch, RemoteMCP, ServerSideTool, tool_named
 from sidestream.tools.tool import ExternalTool
 from sidestream.transport.waits import RequestWait
 
@@ -48,6 +50,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tools that the model may use: function names, server-side tool keys, MCP server labels. None means all."""
     output: JsonObject | None = None
     """JSON schema of the answer."""
+    is_stored: bool = True
+    """Whether the provider may store the answers."""
+    has_reasoning: bool = False
+    """Whether the client gets reasoning that it can send back."""
     limits: JsonObject = {}
     """Limits that override the agent's."""
     details: JsonObject = {}
@@ -92,6 +98,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
             call["server_side_tools"] = self.hosted_tools(agent)
             if self.adds_tools and self.allowed is None and agent.options is not None:
                 call["options"] = agent.options  # Keep the tools that the agent's options switch on.
+        if (not self.is_stored or self.has_reasoning) and isinstance(agent.model, KeepsAnswers):
+            wanted = agent.model.storage_options(
+                agent.options, is_stored=self.is_stored, has_reasoning=self.has_reasoning
+            )
+            if wanted is not None:
+                call["options"] = merged_configs(call.get("options"), wanted)
         if self.functions or self.allowed is not None:
             functions = [msgspec.convert(fields, ExternalTool) for fields in self.functions]
             call["tools"] = [
@@ -110,7 +122,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def _hosted(self, agent: Agent[Any]) -> list[ServerSideTool]:
         if self.tools is None:
             return [*agent.server_side_tools]
-        given = [_tool(name) for name in self.tools]
+        given = [tool for named in self.tools for tool in _tools(named, agent)]
         if not self.adds_tools:
             return given
         kinds = {type(tool) for tool in given if not isinstance(tool, RemoteMCP)}
@@ -141,6 +153,22 @@ def job_in(details: JsonObject) -> Job | None:
         return msgspec.convert(details["job"], Job)
     except (KeyError, msgspec.ValidationError):
         return None
+
+
+def tool_key(given: str | JsonObject) -> str:
+    """Return the key of the server-side tool that a job names, which may be unknown."""
+    name = given if isinstance(given, str) else str(given.get("name", ""))
+    name = name.strip().lower().replace("-", "_")
+    return ALIASES.get(name, name)
+
+
+def _tools(given: str | JsonObject, agent: Agent[Any]) -> list[ServerSideTool]:
+    """Return the tools of this name: the agent's own, with their settings, unless the job has others."""
+    if isinstance(given, str) or len(given) == 1:
+        key = tool_key(given)
+        if own := [tool for tool in agent.server_side_tools if tool.key == key]:
+            return own
+    return [_tool(given)]
 
 
 def _tool(given: str | JsonObject) -> ServerSideTool:

@@ -8,7 +8,7 @@
 The encoder is a pure fold of the part stream. `encoder.response` is the resulting response object.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sidestream.jsontext import JsonObject
@@ -63,7 +63,8 @@ class ResponsesEncoder:
     """An encoder of one response's parts as events.
 
     `functions` are the functions that the client runs; None means all that no provider runs. `custom` are those whose
-    input is a string. `include` lists the additional output that the request asks for.
+    input is a string. `namespaces` has the namespace and name of those in one. `include` lists the additional output
+    that the request asks for.
     """
 
     def __init__(
@@ -73,10 +74,11 @@ class ResponsesEncoder:
         dialect: Dialect = "openai",
         functions: Collection[str] | None = (),
         custom: Collection[str] = (),
+        namespaces: Mapping[str, Sequence[str]] | None = None,
         include: Collection[str] = (),
     ) -> None:
         self.stream = ResponseStream(head, dialect)
-        self.tools = ToolItems(self.stream, functions, custom)
+        self.tools = ToolItems(self.stream, functions, custom, namespaces)
         self.error: Error | None = None
         """Error that made the run fail, if any."""
         self.at: float | None = None

@@ -17,6 +17,10 @@ _NUMBER = re.compile(r"(?::summary|:content)?:\d+$")
 Kind = Literal["message", "reasoning"]
 
 
+SIGNED = "sss1_"
+"""Prefix of an encrypted content that is a provider's signature of the reasoning's text."""
+
+
 class _Block:
     """A block of the stream and the content part it becomes."""
 
@@ -98,8 +102,9 @@ class TextItems:
     def reasoning_end(self, part: parts.ReasoningEnd) -> None:
         """End a block of reasoning."""
         block = self._blocks.get(part.id)
-        if block is not None and part.encrypted_content is not None and self._has_encrypted and block.item.is_open:
-            block.item.fields = {**block.item.fields, "encrypted_content": part.encrypted_content}
+        content = part.encrypted_content or (f"{SIGNED}{part.signature}" if part.signature else None)
+        if block is not None and content is not None and self._has_encrypted and block.item.is_open:
+            block.item.fields = {**block.item.fields, "encrypted_content": content}
         self._end(part.id, part.text)
 
     def source(self, part: parts.Source) -> None:

@@ -4,7 +4,7 @@ Providers that use this API send items and lifecycle events of their own, which 
 sequence numbers and ids. For other providers, the items are built from the calls and their results.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sidestream import parts
@@ -29,11 +29,19 @@ class ToolItems:
     `functions` are the functions that the client runs. None means all tools that are not hosted.
     """
 
-    def __init__(self, stream: ResponseStream, functions: Collection[str] | None, custom: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        stream: ResponseStream,
+        functions: Collection[str] | None,
+        custom: Collection[str] = (),
+        namespaces: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self._stream = stream
         self._functions = None if functions is None else frozenset(functions)
         self._custom = frozenset(custom)
         """Names of client functions whose input is a string."""
+        self._namespaces = namespaces or {}
+        """Namespace and name of client functions that the request has in a namespace."""
         self._native_owner: dict[int, str | None] = {}
         """Call ids, by the provider's item index."""
         self._native: dict[int, OpenItem] = {}
@@ -312,11 +320,14 @@ class ToolItems:
         return parts.program_of(call) is None and self._is_client(call.name)
 
     def _open_function(self, call_id: str, name: str) -> OpenItem:
+        namespace, shown = self._namespaces.get(name, ("", name))
         if name in self._custom:
-            fields: JsonObject = {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": ""}
+            fields: JsonObject = {"type": "custom_tool_call", "call_id": call_id, "name": shown, "input": ""}
         else:
-            fields = {"type": "function_call", "call_id": call_id, "name": name, "arguments": ""}
+            fields = {"type": "function_call", "call_id": call_id, "name": shown, "arguments": ""}
             fields["status"] = "in_progress"
+        if namespace:
+            fields["namespace"] = namespace
         item = self._open[call_id] = self._stream.add({"id": self._stream.next_id(fields["type"]), **fields})
         return item
 

@@ -227,7 +227,7 @@ class MessagesOnlyModel(EndpointModel):
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """Encode a request, and create the decoder for its response."""
-        path, made = self._rewritten(encode_request(request, self.name, self.base_url))
+        path, made = self._rewritten(encode_request(request, self.name, self.base_url, self.provider))
         return self._encoded(path, request, made, _decoder)
 
     def _rewritten(self, made: EncodedRequest[MessagesContext]) -> tuple[str, EncodedRequest[MessagesContext]]:

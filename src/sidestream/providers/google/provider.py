@@ -68,6 +68,10 @@ class GeminiModel(GoogleModel):
         made = encode_request(request, self.name, self.base_url)
         return self._encoded(f"{model_path(self.name)}:{verb}", request, made, _decoder)
 
+    def storage_options(self, options: Any, *, is_stored: bool, has_reasoning: bool) -> GoogleOptions | None:
+        """Return options for the storage of an answer."""
+        return None if is_stored else GoogleOptions(store=False)
+
     def bill(self, finish: Finish) -> Bill:
         """Return what a response is billed for."""
         return catalog.bill(self.name, finish)

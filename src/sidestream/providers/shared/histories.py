@@ -158,11 +158,18 @@ class HistoryWriter(ABC):
                     entries.append(self.call(part))
                 case ToolResultPart() if role != "model":
                     self.warnings += self._results.warnings_for(part)
+                case ThinkingPart() if role == "model":
+                    if (entry := self.thinking(part)) is not None:
+                        entries.append(entry)
                 case ThinkingPart() | ToolCallPart() | ToolResultPart() | ApprovalPart():
                     pass
                 case _:
                     assert_never(part)
         return entries
+
+    def thinking(self, part: ThinkingPart) -> JsonObject | None:
+        """Encode reasoning that a client sent back, or return None if this API did not make it."""
+        return None
 
     def _file_or_note(self, part: DataPart | LinkPart) -> JsonObject:
         if not isinstance(part, DataPart) or part.to == "model":

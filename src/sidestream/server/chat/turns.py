@@ -23,9 +23,10 @@ from sidestream.server.chat.input import (
 from sidestream.server.chat.stream import EncoderOf, turn_chunks
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http.requests import AT_HEADER
+from sidestream.server.request_policy import own_tools
 from sidestream.server.runs.decisions import Answer, RefusedDecisionError, decisions_on
 from sidestream.server.server import Server
-from sidestream.server.settings import ServerSettings, offers_index
+from sidestream.server.settings import offers_index
 from sidestream.store.log.fold import LogState
 from sidestream.store.records import MessageAdded, unpack
 from sidestream.tools.approvals import PendingApproval
@@ -233,14 +234,16 @@ def _job(chat: branches.StoredChat, body: ChatBody, leaf: int, fork: branches.Fo
         api=body.api,
         settings=settings_in(body),
         functions=functions_in(body),
-        tools=None if body.tools is None else tuple(_tool(name, chat.server.settings) for name in body.tools),
+        tools=None if body.tools is None else tuple(_tool(tool, chat.server, name) for tool in body.tools),
         details={} if fork is None else {"fork": {"leaf": fork.leaf, "before": fork.before, "index": fork.index}},
     )
 
 
-def _tool(name: str, settings: ServerSettings) -> str | JsonObject:
-    """Return a tool by name. A file search uses this machine's index, where requests may use it."""
-    searches = name == FileSearch.key and offers_index(settings)
+def _tool(name: str, server: Server, agent: str) -> str | JsonObject:
+    """Return a tool by name. A file search that the agent does not have itself uses this machine's index."""
+    searches = name == FileSearch.key and offers_index(server.settings)
+    if searches and FileSearch.key in own_tools(server.agent(agent)):
+        return name
     return {"name": name, "stores": [INDEX]} if searches else name
 
 

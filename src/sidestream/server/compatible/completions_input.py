@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from sidestream.durable.log.jobs import Job
-from sidestream.jsontext import JsonObject, object_in
+from sidestream.jsontext import JsonObject, object_in, without_none
 from sidestream.messages.message import ChatMessage, MessagePart, TextPart, ToolCallPart, ToolResultPart
 from sidestream.protocols.chat_completions import ChatCompletionsEncoder, completion
 from sidestream.server.compatible.shared import all_events, asking, frames_of, name_of, settings_of, started, text_in
@@ -22,6 +22,7 @@ from sidestream.server.http.request_functions import ANY_OBJECT, checked_output,
 from sidestream.server.http.requests import RUN_HEADER, checked, json_response, read_json, server_of
 from sidestream.server.runs.service import RunInfo
 from sidestream.tools.approvals import APPROVAL_TOOL
+from sidestream.tools.server_side import WebSearch
 
 DONE = b"data: [DONE]\n\n"
 
@@ -178,6 +179,29 @@ class _Format(Struct):
     json_schema: _Schema | None = None
 
 
+class _Place(Struct):
+    city: str | None = None
+    region: str | None = None
+    country: str | None = None
+    timezone: str | None = None
+
+
+class _Location(Struct):
+    approximate: _Place
+
+
+class _SearchOptions(Struct):
+    search_context_size: Literal["low", "medium", "high"] | None = None
+    user_location: _Location | None = None
+
+    def tool(self) -> JsonObject:
+        """Return the web search that the options ask for."""
+        place = self.user_location.approximate if self.user_location is not None else None
+        location = without_none(to_builtins(place)) if place is not None else {}
+        fields: JsonObject = {"context_size": self.search_context_size, "location": location or None}
+        return {"name": WebSearch.key, **without_none(fields)}
+
+
 class CompletionRequest(Struct):
     """The body of a request."""
 
@@ -195,7 +219,9 @@ class CompletionRequest(Struct):
     seed: int | None = None
     reasoning_effort: str | None = None
     response_format: _Format | None = None
+    web_search_options: _SearchOptions | None = None
     n: Literal[1] | None = None
+    store: bool | None = None
 
     def job(self, default: str) -> Job:
         """Return the job of the run."""
@@ -212,9 +238,12 @@ class CompletionRequest(Struct):
             agent=self.model or default,
             api="completions",
             settings=settings_of(settings),
+            tools=None if self.web_search_options is None else (self.web_search_options.tool(),),
+            adds_tools=True,
             functions=self._functions(),
             allowed=self._allowed(),
             output=self._output(),
+            is_stored=self.store is not False,
         )
 
     def history(self) -> list[ChatMessage]:

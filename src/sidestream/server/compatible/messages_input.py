@@ -22,7 +22,7 @@ from sidestream.messages.message import (
     ToolResultPart,
 )
 from sidestream.messages.tokens import message_tokens
-from sidestream.protocols.anthropic_messages import MessagesEncoder, error_type, message_of
+from sidestream.protocols.anthropic_messages import MessagesEncoder, error_type, message_of, thinking_of
 from sidestream.server.compatible.shared import all_events, asking, frames_of, name_of, settings_of, started, text_in
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
@@ -133,6 +133,7 @@ class _ToolResult(Struct, tag="tool_result"):
 
 class _Thinking(Struct, tag="thinking"):
     thinking: str
+    signature: str | None = None
 
 
 class _RedactedThinking(Struct, tag="redacted_thinking"):
@@ -229,6 +230,7 @@ class MessagesRequest(TokensRequest):
             settings=settings_of(settings),
             tools=tuple(hosted) or None,
             adds_tools=True,
+            has_reasoning=True,  # The API is stateless, so the client sends it back.
             functions=self._functions(),
             allowed=() if self.tool_choice is not None and self.tool_choice.type == "none" else None,
             output=checked_output(form.schema, "output_config.format.schema") if form is not None else None,
@@ -346,10 +348,10 @@ def _parts(block: _Block, where: str, names: dict[str, str]) -> list[MessagePart
             return [ToolCallPart(id, name, given)]
         case _ToolResult():
             return [_result(block, where, names)]
-        case _Thinking(thinking=text):
-            return [ThinkingPart(text)]
-        case _RedactedThinking():
-            return []
+        case _Thinking(thinking=text, signature=signature):
+            return [thinking_of(text, signature)]
+        case _RedactedThinking(data=data):
+            return [ThinkingPart("", encrypted_content=data)] if data else []
 
 
 def _file(block: _Image | _Document, where: str) -> DataPart | LinkPart | TextPart:

@@ -15,6 +15,7 @@ from sidestream.messages.message import ChatMessage, MessagePart, TextPart, Tool
 from sidestream.parts import Error, StepStart, StreamPart, TextDelta, TextEnd, ToolApprovalRequest
 from sidestream.server.errors import RequestError
 from sidestream.server.http.event_stream import parts_of, wait_comment
+from sidestream.server.http.request_functions import prompt_last, with_reasoning
 from sidestream.server.http.requests import RUN_HEADER, owner_of, server_of, stored_id
 from sidestream.server.runs.decisions import Answer, RefusedDecisionError, decisions_on
 from sidestream.server.runs.service import RunInfo
@@ -52,9 +53,10 @@ def name_of(call_id: str, names: Mapping[str, str], at: str, *, what: str = "cal
 async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMessage], job: Job) -> RunInfo:
     """Start a run in a new conversation, on a history whose last message the model answers.
 
-    If that message answers approvals, their run continues instead. Raises RequestError if the last message is neither
-    the user's nor a tool result, or if an answer is refused.
+    If that message answers approvals, their run continues instead. Raises RequestError if the last message, apart from
+    instructions, is neither the user's nor a tool result, or if an answer is refused.
     """
+    messages = prompt_last(messages)
     if messages and any(map(_is_answer, messages[-1].parts)):
         return await _resumed(request, messages[-1])
     await _check_answers_come_alone(request, messages)
@@ -62,7 +64,7 @@ async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMe
     if not messages or messages[-1].role not in ("user", "tool"):
         raise RequestError(400, "the last message must be a user message or a tool result", param="messages")
     conversation = stored_id(request, f"{STATELESS}{os.urandom(12).hex()}")
-    *beginning, last = messages
+    *beginning, last = with_reasoning(messages, agent.model.provider)
     return await server_of(request).runs.start(agent, conversation, last, job, beginning=beginning)
 
 

@@ -7,12 +7,14 @@ from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.errors import SidestreamError
+from sidestream.jsontext import JsonObject, as_list
 from sidestream.messages.message import ChatMessage
 from sidestream.portable.where import HERE, is_there, missing_here, place_of
 from sidestream.prices.pricing import price_table
 from sidestream.providers.model_settings import ModelSettings, ThinkingLevel
 from sidestream.providers.protocol import BillsUsage, ChatModel, KnowsWindow, ModelRequest, Settings
 from sidestream.providers.registry import ModelString, ProviderInfo, find_provider, installed_providers
+from sidestream.server.request_policy import allowance_of
 from sidestream.server.settings import ServerSettings, offers_index
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import TOOLS, FileSearch, ServerSideTool
@@ -52,6 +54,8 @@ class OfferedModel(Struct, frozen=True, kw_only=True, rename="camel"):
     is_agent: bool
     default: bool
     abilities: Abilities
+    allows: JsonObject
+    """What requests may add: `tools`, `functions`, `instructions` and `settings`."""
 
 
 def offered_models(settings: ServerSettings) -> list[OfferedModel]:
@@ -64,11 +68,19 @@ def offered_models(settings: ServerSettings) -> list[OfferedModel]:
         found += [_of_provider(name, provider, settings) for name, provider in offers.items()]
     if offers_index(settings):
         found = [replace(model, abilities=_with_index(model.abilities)) for model in found]
+    found = [replace(model, abilities=_allowed(model.abilities, model.allows)) for model in found]
     return sorted(found, key=lambda model: (not model.default, not model.is_agent, not model.available, model.name))
 
 
 def _with_index(abilities: Abilities) -> Abilities:
     return replace(abilities, tools={**abilities.tools, FileSearch.key: HERE} if abilities.tools else {})
+
+
+def _allowed(abilities: Abilities, allows: JsonObject) -> Abilities:
+    """Return the abilities that requests may use."""
+    tools = {key: place for key, place in abilities.tools.items() if key in as_list(allows["tools"])}
+    thinking = abilities.thinking if "thinking" in as_list(allows["settings"]) else ()
+    return replace(abilities, tools=tools, thinking=thinking)
 
 
 def _of_agent(
@@ -86,6 +98,7 @@ def _of_agent(
         is_agent=True,
         default=name == settings.default,
         abilities=_probed(model),
+        allows=allowance_of(settings, name).shown(agent),
     )
 
 
@@ -111,6 +124,7 @@ def _of_provider(name: str, provider: ProviderInfo, settings: ServerSettings) ->
         is_agent=False,
         default=settings.default in names,
         abilities=_abilities(provider.name, model),
+        allows=allowance_of(settings, name).shown(None),
     )
 
 

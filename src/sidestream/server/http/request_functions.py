@@ -1,11 +1,13 @@
-"""Validation of client functions and schemas in requests, before a run starts."""
+"""Client functions, schemas and reasoning in requests, checked before a run starts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
+from sidestream.messages.message import ChatMessage, MessagePart, ThinkingPart
 from sidestream.output import output_type
 from sidestream.output.json_schema import inline_root
 from sidestream.server.errors import RequestError
@@ -62,6 +64,33 @@ def checked_output(schema: JsonObject, at: str) -> JsonObject:
     if is_wrapped:
         raise RequestError(400, "the schema must describe an object, with type 'object'", param=at)
     return whole
+
+
+def prompt_last(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages with trailing instructions moved before the prompt, which a run needs last.
+
+    Instructions after tool results go before the calls, so that nothing comes between the two.
+    """
+    end = len(messages)
+    while end and messages[end - 1].role == "system":
+        end -= 1
+    place = max(end - 1, 0)
+    while place and messages[place].role == "tool":
+        place -= 1
+    return [*messages[:place], *messages[end:], *messages[place:end]]
+
+
+def with_reasoning(messages: Iterable[ChatMessage], provider: str) -> list[ChatMessage]:
+    """Return messages whose reasoning goes back to this provider, the one of the agent that the client names."""
+    return [_bound(message, provider) if message.role == "model" else message for message in messages]
+
+
+def _bound(message: ChatMessage, provider: str) -> ChatMessage:
+    def bound(part: MessagePart) -> MessagePart:
+        has_data = isinstance(part, ThinkingPart) and (part.signature or part.encrypted_content)
+        return replace(part, provider=provider) if has_data else part
+
+    return replace(message, parts=tuple(map(bound, message.parts)))
 
 
 def unknown_tool(name: str | None, at: str) -> RequestError:

@@ -73,7 +73,14 @@ async def _summary(
 ) -> tuple[str, Usage, str, float]:
     """Have the model summarise the history, in a run that is not kept."""
     agent = server.agent(wanted.agent)
-    job = Job(agent=wanted.agent, api="compact", system=wanted.body.instructions, allowed=(), is_resumable=False)
+    job = Job(
+        agent=wanted.agent,
+        api="compact",
+        system=wanted.body.instructions,
+        allowed=(),
+        is_stored=False,
+        is_resumable=False,
+    )
     conversation = new_conversation(owner, is_stored=False)
     info = await server.runs.start(agent, conversation, _INSTRUCTION, job, beginning=history)
     texts: dict[str, str] = {}

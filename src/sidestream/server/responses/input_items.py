@@ -21,8 +21,10 @@ from sidestream.messages.message import (
     ToolResultPart,
 )
 from sidestream.messages.provenance import written
+from sidestream.protocols.responses.text import SIGNED
 from sidestream.server.errors import RequestError
 from sidestream.server.http.request_files import document_at, document_in, file_at, is_empty
+from sidestream.server.responses.request_tools import joined_name
 from sidestream.server.runs.decisions import Answer
 
 _PREFIX = "ssc1_"
@@ -116,7 +118,8 @@ class _Reader:
                 self._message(item, at)
             case "reasoning":
                 texts = [text for part in objects(item.get("summary")) if (text := text_in(part, "text"))]
-                self._model([ThinkingPart("\n\n".join(texts))] if texts else [])
+                thinking = _thinking("\n\n".join(texts), item.get("encrypted_content"))
+                self._model([thinking] if thinking.text or thinking.encrypted_content else [])
             case "function_call" | "custom_tool_call":
                 self._call(item, at)
             case "function_call_output" | "custom_tool_call_output":
@@ -164,6 +167,8 @@ class _Reader:
 
     def _call(self, item: JsonObject, at: str) -> None:
         id, name = _text(item, "call_id", at), _text(item, "name", at)
+        if isinstance(namespace := item.get("namespace"), str):
+            name = joined_name(namespace, name)
         self._names[id] = name
         if item.get("type") == "custom_tool_call":
             self._model([ToolCallPart(id, name, {"input": _text(item, "input", at)})])
@@ -191,6 +196,15 @@ class _Reader:
         id = _text(item, "approval_request_id", at)
         said = reason if isinstance(reason, str) else None
         self.answers.append(PlacedAnswer(at=at, approval_id=id, approved=approve, reason=said))
+
+
+def _thinking(text: str, content: Any) -> ThinkingPart:
+    """Return the reasoning of an item, with what its provider gets back."""
+    if not isinstance(content, str) or not content:
+        return ThinkingPart(text)
+    if content.startswith(SIGNED):
+        return ThinkingPart(text, signature=content.removeprefix(SIGNED))
+    return ThinkingPart(text, encrypted_content=content)
 
 
 def _content(content: Any, at: str) -> list[MessagePart]:

@@ -215,6 +215,7 @@ class ResponseFold:
             dialect=self._dialect,
             functions=_texts(details.get("functions")),
             custom=_texts(details.get("custom")),
+            namespaces={name: _texts(entry) for name, entry in as_object(details.get("namespaces")).items()},
             include=_texts(details.get("include")),
         )
         if (wait := self._info.job.queue_wait(record.time)) is not None:

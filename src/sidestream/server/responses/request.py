@@ -24,6 +24,8 @@ THINKING = {
     "max": "high",
 }
 """`thinking` settings by `reasoning.effort`."""
+REASONING = "reasoning.encrypted_content"
+"""Value of `include` for reasoning that the client can send back."""
 Short = Annotated[str, Meta(max_length=64)]
 Metadata = Annotated[dict[Short, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)]
 
@@ -133,6 +135,8 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
             functions=self.tools.functions,
             allowed=self.tools.allowed,
             output=_output(body.text.format if body.text is not None else None),
+            is_stored=body.is_stored,
+            has_reasoning=REASONING in (body.include or ()),
             limits={} if body.max_tool_calls is None else {"max_tool_calls": body.max_tool_calls},
             details={"response": {**self._details(), **details}},
             is_resumable=not self.tools.has_secrets,
@@ -144,6 +148,7 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
             "request": {**echo_of(self.given), "tools": list(self.tools.shown), "store": self.body.is_stored},
             "functions": [str(function["name"]) for function in self.tools.functions],
             "custom": list(self.tools.custom),
+            **({"namespaces": self.tools.namespaces} if self.tools.namespaces else {}),
             "include": self.body.include or [],
         }
 
@@ -190,7 +195,7 @@ def _check_strict(body: ResponsesRequest) -> None:
     if body.safety_identifier is not None and len(body.safety_identifier) > 64:
         raise RequestError(400, "safety_identifier must have at most 64 characters", param="safety_identifier")
     for index, value in enumerate(body.include or ()):
-        if value not in ("reasoning.encrypted_content", "message.output_text.logprobs"):
+        if value not in (REASONING, "message.output_text.logprobs"):
             raise RequestError(400, f"unsupported include value {value!r:.80}", param=f"include[{index}]")
 
 

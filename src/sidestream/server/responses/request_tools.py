@@ -1,10 +1,12 @@
 """The tools of a request: client functions, tools hosted by providers, and MCP servers from an allow-list."""
 
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError
@@ -22,8 +24,12 @@ _TEXT_INPUT: JsonObject = {
     "additionalProperties": False,
 }
 """Arguments of a tool whose input is a string."""
+_MAX_NAME = 64
 _SECRET = ("authorization", "headers")
 """Fields of an MCP server that are neither stored nor echoed."""
+
+
+T = TypeVar("T")
 
 
 class RequestTools(Struct, frozen=True, kw_only=True):
@@ -33,6 +39,8 @@ class RequestTools(Struct, frozen=True, kw_only=True):
     """Client functions, as the fields of an `ExternalTool`."""
     custom: tuple[str, ...] = ()
     """Names of the client functions whose input is a string."""
+    namespaces: JsonObject = {}
+    """Namespace and name of the functions in a namespace, by the name that the model sees."""
     hosted: tuple[JsonObject, ...] = ()
     """Server-side tools, in the form that a `Job` uses."""
     shown: tuple[JsonObject, ...] = ()
@@ -136,6 +144,40 @@ def _custom(found: RequestTools, tool: JsonObject, at: str, settings: ServerSett
         custom=(*found.custom, function.name),
         shown=(*found.shown, tool),
     )
+
+
+class _Namespace(Struct):
+    name: Annotated[str, Meta(min_length=1)]
+    tools: list[JsonObject]
+
+
+def _namespace(found: RequestTools, tool: JsonObject, at: str, settings: ServerSettings) -> RequestTools:
+    """Add the functions of a namespace under joined names, because most models have no namespaces."""
+    space = _checked(tool, _Namespace, at)
+    known = {str(function["name"]) for function in found.functions}
+    for index, entry in enumerate(space.tools):
+        place = f"{at}.tools[{index}]"
+        handler, name = _HANDLERS.get(str(entry.get("type"))), entry.get("name")
+        if entry.get("type") not in _NAMED or handler is None or not isinstance(name, str):
+            message = "a namespace must hold functions and custom tools"
+            raise RequestError(400, message, param=f"{place}.type", code="unknown_tool")
+        joined = joined_name(space.name, name)
+        if joined in known:
+            raise RequestError(400, f"duplicate tool name {name!r}", param=f"{place}.name")
+        known.add(joined)
+        added = handler(found, {**entry, "name": joined}, place, settings)
+        namespaces = {**found.namespaces, joined: [space.name, name]}
+        found = replace(added, namespaces=namespaces, shown=found.shown)
+    return replace(found, shown=(*found.shown, tool))
+
+
+def joined_name(namespace: str, name: str) -> str:
+    """Return the name under which a model sees a function of a namespace."""
+    joined = f"{namespace}__{name}"
+    if len(joined) <= _MAX_NAME:
+        return joined
+    digest = blake2b(joined.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    return f"{joined[: _MAX_NAME - 9]}_{digest}"
 
 
 def _hosted(key: str, fields_of: Callable[[JsonObject], JsonObject]) -> Handler:
@@ -343,6 +385,7 @@ _FIELDS: dict[str, Callable[[JsonObject], JsonObject]] = {
 _HANDLERS: dict[str, Handler] = {
     "function": _function,
     "custom": _custom,
+    "namespace": _namespace,
     **{kind: _hosted(key, _FIELDS[key]) for kind, key in _KEYS.items() if key in _FIELDS},
     "mcp": _mcp,
 }
@@ -356,7 +399,7 @@ def _converted(kind: type[ServerSideTool], given: JsonObject, at: str) -> Server
         raise RequestError(400, str(error), param=at) from None
 
 
-def _checked(tool: JsonObject, shape: type[_Function], at: str) -> _Function:
+def _checked(tool: JsonObject, shape: type[T], at: str) -> T:
     try:
         return checked(tool, shape)
     except RequestError as error:

@@ -8,13 +8,17 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sidestream.agent.agent import Agent
 from sidestream.agent.settings import CallSettings
 from sidestream.durable.beginning import empty_run
-from sidestream.errors import ConfigurationError, ConflictError, StoreError
-from sidestream.jsontext import JsonObject
+from sidestream.durable.log.jobs import Job
+from sidestream.errors import ConfigurationError, ConflictError, SidestreamError, StoreError
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.protocols.responses.items import approval_item_id
+from sidestream.providers.protocol import ModelRequest
 from sidestream.server.errors import RequestError, as_request_error, not_found
+from sidestream.server.http.request_functions import prompt_last, with_reasoning
 from sidestream.server.http.requests import AT_HEADER
 from sidestream.server.responses.input_items import PlacedAnswer, Sent
 from sidestream.server.responses.log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
@@ -30,7 +34,7 @@ from sidestream.store.records import Row, open_run
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import Decision, PendingApproval
 from sidestream.tools.results import json_value
-from sidestream.tools.server_side import RemoteMCP
+from sidestream.tools.server_side import RemoteMCP, WebSearch
 
 _MAX_OUTPUT = 1 << 62
 
@@ -99,7 +103,7 @@ async def _start(
     server: Server, owner: str, request: PreparedRequest, base: Base, sent: Sent, *, splits: bool, at: float | None
 ) -> ResponseInfo:
     agent = server.agent(request.agent)
-    job = request.job(**({"splits": True} if splits else {}))
+    job = _job(request, agent, **({"splits": True} if splits else {}))
     call = _unstored_call(request, job.call_settings(agent))
     try:
         answered = _matched(base.pending, sent.answers)
@@ -118,7 +122,7 @@ async def _start(
             await server.runs.steer(base.conversation, message)
         found = await server.store.find_run(info.id)
         return _started(info, found[1] if found is not None else info.start)
-    messages = [*_results(base.pending, answered), *sent.messages]
+    messages = prompt_last([*_results(base.pending, answered), *with_reasoning(sent.messages, agent.model.provider)])
     if not messages or messages[-1].role not in ("user", "tool"):
         raise RequestError(400, "the input must end with a user message or a tool output", param="input")
     *between, last = messages
@@ -139,16 +143,37 @@ async def prepare(server: Server, owner: str, request: PreparedRequest, base: Ba
     if base.pending:
         raise RequestError(400, "the previous response is waiting for outputs", param="generate", code="missing_output")
     agent = server.agent(request.agent)
-    job, run = request.job(), f"run_{os.urandom(16).hex()}"
+    job = server.runs.policy.admit(agent, _job(request, agent), (*base.messages, *sent.messages))
+    run = f"run_{os.urandom(16).hex()}"
     if base.head is not None and await server.store.read(base.conversation or "", base.head):
         base = replace(base, conversation=None)  # Another request has continued the response meanwhile.
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
     if await server.runs.is_busy(conversation):
         raise RequestError(409, "a response in this conversation is in progress", type="conflict", code="busy")
-    messages = [*(() if base.conversation else base.messages), *sent.messages]
+    added = with_reasoning(sent.messages, agent.model.provider)
+    messages = [*(() if base.conversation else base.messages), *added]
     await append(server.store, conversation, [*imported(messages), *empty_run(agent, job)], run)
     rows = await server.store.read(conversation)
     return next(info for info in reversed(responses_in(conversation, rows)) if info.run == run)
+
+
+def _job(request: PreparedRequest, agent: Agent[Any], **details: Any) -> Job:
+    """Return the job of a request, without a web search that its model cannot do without live access to the web."""
+    job = request.job(**details)
+    tools = tuple(tool for tool in job.tools or () if is_object(tool) and not _is_live_only(tool, agent))
+    return job if tools == (job.tools or ()) else replace(job, tools=tools or None)
+
+
+def _is_live_only(tool: JsonObject, agent: Agent[Any]) -> bool:
+    """Return whether the request forbids live access for a search, and the model has no other search."""
+    if tool.get("external_web_access") is not False:
+        return False
+    search = WebSearch(external_web_access=False)
+    try:
+        agent.model.encode(ModelRequest(messages=(ChatMessage.user("?"),), server_side_tools=(search,)))
+    except SidestreamError:
+        return True
+    return False
 
 
 def _started(info: RunInfo, first: int) -> ResponseInfo:

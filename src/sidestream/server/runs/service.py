@@ -30,6 +30,7 @@ from sidestream.messages.container_files import for_code
 from sidestream.messages.message import ChatMessage
 from sidestream.run.prompts import Prompt, user_message
 from sidestream.server.errors import RequestError, not_found
+from sidestream.server.request_policy import RequestPolicy
 from sidestream.server.runs.decisions import MAX_REFUSALS, RefusedDecisionError, check_in_time
 from sidestream.server.runs.execution import Execution
 from sidestream.server.runs.quotas import CapKeeper
@@ -112,6 +113,7 @@ class Runs:
         store: PublishedStore,
         execution: Execution,
         *,
+        policy: RequestPolicy,
         detail: LogDetail,
         caps: CapKeeper,
         readers: Readers,
@@ -131,6 +133,7 @@ class Runs:
             errors="parts",
             ended=self._ended,
         )
+        self.policy = policy
         self._control = RunControl(store, execution.engine, execution.worker)
         self._caps = caps
         self.readers = readers
@@ -169,14 +172,17 @@ class Runs:
         means that the conversation cannot exist yet, and `head` that its last record must have this sequence number.
         If a tool runs code, attachments that models do not see or hear go to its container only.
 
-        Raises ConflictError while another run is in progress or if `head` is outdated, RequestError(429) if the tenant
-        has reached a quota, and the errors of `Chat.stream`.
+        Raises ConflictError while another run is in progress or if `head` is outdated, RequestError(403) if the request
+        adds what the agent does not allow, RequestError(429) if the tenant has reached a quota, and the errors of
+        `Chat.stream`.
         """
+        beginning, between = tuple(beginning), tuple(between)
+        job = self.policy.admit(agent, job, (*beginning, *between))
         self._check_storable(job, call, at)
         await self._admit(conversation)
         if any(isinstance(tool, CodeInterpreter) for tool in call.get("server_side_tools") or job.hosted_tools(agent)):
             prompt = for_code(user_message(prompt))
-            beginning, between = [*map(for_code, beginning)], [*map(for_code, between)]
+            beginning, between = tuple(map(for_code, beginning)), tuple(map(for_code, between))
         reserved = self._dispatcher.reserved(
             agent, conversation, job, messages=beginning, call=call, at=at, is_new=is_new and self._store.has_written
         )
@@ -185,6 +191,7 @@ class Runs:
             chat = dispatched.chat
             if head not in (None, chat.head):
                 raise ConflictError(conversation)
+            self.policy.check_history(job, chat.messages)
             await self._check_free(chat, job)
             await dispatched.take()
             if grants and not chat.head:
@@ -212,7 +219,7 @@ class Runs:
         Raises the errors of `start` and `Chat.resume_stream`. Records decisions that are refused or come too late.
         """
         decisions = tuple(decisions)
-        job = replace(job, has_expired=False, at=None)
+        job = self.policy.admit(agent, replace(job, has_expired=False, at=None))
         self._check_storable(job, call)
         await self._admit(conversation)
         async with self._dispatcher.reserved(agent, conversation, job, call=call) as dispatched:
@@ -220,6 +227,7 @@ class Runs:
             chat = dispatched.chat
             if chat.status == "unfinished" or head not in (None, chat.head):
                 raise ConflictError(conversation)
+            self.policy.check_history(job, chat.messages)
             await dispatched.take()
             try:
                 if decisions and self._approval_s is not None:

@@ -22,6 +22,7 @@ from sidestream.messages.message import (
     MessagePart,
     Role,
     TextPart,
+    ThinkingPart,
     ToolCallPart,
     ToolResultPart,
     shown_of_result,
@@ -135,6 +136,7 @@ class MessagesTarget(Struct, frozen=True, kw_only=True):
 
     model: str
     base_url: str
+    provider: str
     replays: Replays
     citations: bool = False
     has_session: bool = True
@@ -205,6 +207,13 @@ class _MessagesWriter(HistoryWriter):
 
     def text(self, text: str, role: Role) -> JsonObject | None:
         return {"type": "text", "text": text} if text.strip() else None
+
+    def thinking(self, part: ThinkingPart) -> JsonObject | None:
+        if part.provider != self._target.provider or not self._target.has_thinking:
+            return None
+        if part.signature:
+            return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+        return {"type": "redacted_thinking", "data": part.encrypted_content} if part.encrypted_content else None
 
     def file(self, part: DataPart | LinkPart) -> JsonObject:
         if not can_show(part):

@@ -10,7 +10,13 @@ from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object, objects, without_none
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart
 from sidestream.messages.references import Replays
-from sidestream.providers.anthropic.context import INLINE_TOOLS, RESULT_TOOL, SESSION_KEY, MessagesContext
+from sidestream.providers.anthropic.context import (
+    INLINE_TOOLS,
+    PROVIDER_NAME,
+    RESULT_TOOL,
+    SESSION_KEY,
+    MessagesContext,
+)
 from sidestream.providers.anthropic.encode.messages import EncodedMessages, MessagesTarget, encode_messages
 from sidestream.providers.anthropic.encode.replay import (
     ToolPlan,
@@ -183,7 +189,9 @@ DISPLAY_NAME = "Anthropic"
 _DEFAULT = AnthropicOptions()
 
 
-def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[MessagesContext]:
+def encode_request(
+    request: ModelRequest, model: str, base_url: str, provider: str = PROVIDER_NAME
+) -> EncodedRequest[MessagesContext]:
     """Encode a request. Raises ConfigurationError if the API cannot serve it."""
     options = checked_options(request.options, _DEFAULT, DISPLAY_NAME)
     options, left_out = with_settings(options, request.settings, SETTINGS, DISPLAY_NAME, model)
@@ -201,6 +209,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     target = MessagesTarget(
         model=model,
         base_url=base_url,
+        provider=provider,
         replays=replays,
         citations=options.document_citations,
         has_session=has_session,

@@ -29,7 +29,7 @@ from sidestream.messages.message import (
 )
 from sidestream.messages.references import Replays
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
-from sidestream.providers.google.context import SESSION_KEY
+from sidestream.providers.google.context import PROVIDER_NAME, SESSION_KEY
 from sidestream.providers.google.decode.outcome import text_digest
 from sidestream.providers.google.files import FILE_SCHEME
 from sidestream.providers.shared.attachments import PAGES, as_base64, link_text, link_type, stored_id
@@ -210,6 +210,11 @@ class _ContentsWriter(HistoryWriter):
 
     def text(self, text: str, role: Role) -> JsonObject | None:
         return {"text": text} if text else None
+
+    def thinking(self, part: ThinkingPart) -> JsonObject | None:
+        if part.signature is None or part.provider != PROVIDER_NAME:
+            return None
+        return {"text": part.text, "thought": True, "thoughtSignature": part.signature}
 
     def file(self, part: DataPart | LinkPart) -> JsonObject:
         return content_of(part)

@@ -1,6 +1,7 @@
 """A model or agent behind the Interactions API."""
 
 import re
+from typing import Any
 from urllib.parse import urlencode
 
 from sidestream import jsontext
@@ -49,6 +50,12 @@ class InteractionsModel(GoogleModel):
         """Encode a request, and create the decoder for its response."""
         made = encode_interaction(request, self._model, self.base_url)
         return self._encoded("interactions", request, made, _decoder)
+
+    def storage_options(
+        self, options: Any, *, is_stored: bool, has_reasoning: bool
+    ) -> GoogleInteractionsOptions | None:
+        """Return options for the storage of an interaction."""
+        return None if is_stored else GoogleInteractionsOptions(store=False)
 
     def bill(self, finish: Finish) -> Bill:
         """Return what a response is billed for."""

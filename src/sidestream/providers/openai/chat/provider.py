@@ -16,7 +16,7 @@ from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.openai import billing
 from sidestream.providers.openai.chat.encode import hosted_tools
 from sidestream.providers.openai.chat.encode.request import encode_request, server_tools_among
-from sidestream.providers.openai.chat.options import CompletionsContext, Dialect, OpenAIChatOptions, settings_of
+from sidestream.providers.openai.chat.options import WIRE, CompletionsContext, Dialect, OpenAIChatOptions, settings_of
 from sidestream.providers.openai.files import OpenAIModel
 from sidestream.providers.shared.endpoints import (
     BYTES,
@@ -174,6 +174,10 @@ class CompletionsModel(OpenAIModel):
         self.price_list = server.price_list
         self.portable_settings = frozenset(settings_of(server.dialect))
         self.hosted_tools = hosted_tools.hosted_kinds(server.hosting, name)
+
+    def storage_options(self, options: Any, *, is_stored: bool, has_reasoning: bool) -> OpenAIChatOptions | None:
+        """Return options for the storage of an answer. Other servers with this API may not know the parameter."""
+        return OpenAIChatOptions(store=False) if not is_stored and self._server.name == WIRE else None
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:
         """Encode a request. Raises ConfigurationError if the model has no name, or for unsupported features."""

@@ -288,6 +288,8 @@ class ResponsesDialect(Struct, frozen=True, kw_only=True):
     """Whether the server itself executes calls of custom tools that the request does not declare."""
 
 
+ENCRYPTED = "reasoning.encrypted_content"
+"""Value of `include` for encrypted reasoning."""
 SESSION_KEY = "_responses_session"
 """Metadata key for the session of a stored response."""
 REPLAY_KEY = "_responses_replay_session"
@@ -307,6 +309,8 @@ class ResponsesContext(decoding.DecodeContext, frozen=True, kw_only=True):
     runs_custom_calls: bool = False
     """Whether the server itself executes calls of custom tools that the request does not declare."""
     store: bool = True
+    has_encrypted: bool = False
+    """Whether a stored response has encrypted reasoning, too."""
     hosted_shell: bool | None = None
     session_note: Mapping[str, Any] = {}
     """Fields for the session of the answer: the files of its container, and the digest of its instructions."""

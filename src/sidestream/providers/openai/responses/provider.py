@@ -18,7 +18,12 @@ from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.openai import billing
 from sidestream.providers.openai.files import CatalogModel, OpenAIModel
 from sidestream.providers.openai.responses.encode.request import encode_request
-from sidestream.providers.openai.responses.options import OpenAIResponsesOptions, ResponsesContext, ResponsesDialect
+from sidestream.providers.openai.responses.options import (
+    ENCRYPTED,
+    OpenAIResponsesOptions,
+    ResponsesContext,
+    ResponsesDialect,
+)
 from sidestream.providers.shared.continuation import CONTAINER_REFUSED, SESSION_REFUSED, UPLOADS_REFUSED
 from sidestream.providers.shared.endpoints import (
     BYTES,
@@ -85,6 +90,14 @@ class ResponsesModel(CatalogModel):
             )
         made = encode_request(request, self.name, self.base_url, self._dialect)
         return self._encoded("responses", request, made, _decoder)
+
+    def storage_options(self, options: Any, *, is_stored: bool, has_reasoning: bool) -> OpenAIResponsesOptions | None:
+        """Return options for the storage of an answer and for its encrypted reasoning."""
+        fields: dict[str, Any] = {} if is_stored else {"store": False}
+        if has_reasoning and ENCRYPTED not in self._dialect.lacks:
+            given = options.include if isinstance(options, OpenAIResponsesOptions) else ()
+            fields["include"] = tuple(dict.fromkeys((*given, ENCRYPTED)))
+        return OpenAIResponsesOptions(**fields) if fields else None
 
     def bill(self, finish: Finish) -> Bill:
         """Return the billable items of a response."""

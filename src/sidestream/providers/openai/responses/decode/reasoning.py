@@ -61,11 +61,11 @@ def on_summary_done(s: ResponsesState, e: shapes.SummaryDoneEvent, raw: JsonObje
 
 
 def on_summary_part_done(s: ResponsesState, e: shapes.SummaryPartEvent, raw: JsonObject) -> None:
-    """Emit `reasoning-end` in a stored response. Otherwise it follows with the item's encrypted content."""
+    """Emit `reasoning-end` in a stored response, unless the item brings encrypted content."""
     item = s.item(e.output_index, "reasoning", e.item_id)
     _reasoning_final(s, item, SUMMARY, e.summary_index, e.part)
     block = _reasoning_block(s, item, SUMMARY, e.summary_index)
-    if s.context.store:
+    if s.context.store and not s.context.has_encrypted:
         end_reasoning(s, block)
     elif block.phase == "active":
         block.phase = "can-conclude"

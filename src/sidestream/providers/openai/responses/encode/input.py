@@ -1,7 +1,8 @@
 """Encodes messages as input items.
 
 Messages from this provider are resent as their original items, with edits to their parts applied. All others are
-encoded from their parts. Every call gets exactly one answer. Metadata of other providers and thinking are never sent.
+encoded from their parts. Every call gets exactly one answer. Metadata of other providers is never sent, and thinking
+only with encrypted content of this provider.
 """
 
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ class InputTarget(Struct, frozen=True, kw_only=True):
     session_keys: tuple[str, ...]
     """Metadata keys that may be read."""
     replays: Replays
+    provider: str = ""
     image_detail: str = "auto"
     resends_raw: bool = False
     """Whether the server needs its items verbatim."""
@@ -119,7 +121,9 @@ class _InputEncoder:
             self.flush_files()
         layout = self._layout(message) if message.metadata else None
         parts = message.parts if layout is None else self._replay(message, layout)
+        start = len(self.items)
         content = [entry for part in parts if (entry := self._part(message.role, part)) is not None]
+        self._drop_trailing_reasoning(start)
         self._flush_unanswered()
         if content and message.role in ("model", "tool"):
             # Defer files, so that nothing comes between calls and their results.
@@ -149,6 +153,9 @@ class _InputEncoder:
                 if role != "model":
                     return {"type": "input_text", "text": part.text} if part.text else None
                 self._text(part.text)
+            case ThinkingPart(encrypted_content=str(content)) if part.provider == self._target.provider:
+                summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+                self.items.append({"type": "reasoning", "summary": summary, "encrypted_content": content})
             case ThinkingPart():
                 pass
             case DataPart() if part.to == "container":
@@ -223,9 +230,12 @@ class _InputEncoder:
                 self._replay_item(raw, body, waits)
             elif raw.get("type") not in RULES:
                 self.warnings.append(f"an item of type {raw.get('type')} cannot be resent and is left out")
+        self._drop_trailing_reasoning(start)
+        return parts.rest
+
+    def _drop_trailing_reasoning(self, start: int) -> None:
         while len(self.items) > start and self.items[-1].get("type") == "reasoning":
             self.items.pop()  # The API refuses reasoning without a following item.
-        return parts.rest
 
     def _replay_item(self, raw: JsonObject, body: JsonObject, waits: bool) -> None:
         if not self._are_references_known(body):

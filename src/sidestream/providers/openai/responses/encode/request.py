@@ -23,6 +23,7 @@ from sidestream.providers.openai.responses.encode.server_side import (
     server_side_tools_of,
 )
 from sidestream.providers.openai.responses.options import (
+    ENCRYPTED,
     PROVIDER_NAME,
     REPLAY_KEY,
     SESSION_KEY,
@@ -147,6 +148,7 @@ def encode_request(
     target = InputTarget(
         model=model,
         base_url=base_url,
+        provider=dialect.name,
         session_keys=keys,
         replays=replays,
         image_detail=options.image_detail,
@@ -231,6 +233,7 @@ def _context(
     shell = next((tool for tool in server_side if isinstance(tool, Shell)), None)
     return ResponsesContext(
         store=options.store is not False,
+        has_encrypted=ENCRYPTED in options.include,
         model=model,
         base_url=base_url,
         messages=request.messages,
@@ -255,8 +258,8 @@ def _note(files: ContainerFiles | None, instructions: str | None) -> JsonObject:
 
 def _include(options: OpenAIResponsesOptions, of_tools: list[str], lacks: frozenset[str]) -> list[str]:
     wanted = list(of_tools)
-    if options.store is False and "reasoning.encrypted_content" not in lacks:
-        wanted.append("reasoning.encrypted_content")
+    if options.store is False and ENCRYPTED not in lacks:
+        wanted.append(ENCRYPTED)
     if options.top_logprobs is not None:
         wanted.append("message.output_text.logprobs")
     return list(dict.fromkeys((*wanted, *options.include)))
