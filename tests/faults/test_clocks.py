@@ -38,7 +38,7 @@ WALL_CLOCK = {
     "server/runs/execution.py": "compares with the times of records",
     "durable/dispatcher.py": "compares with the time at which a run is due",
     "server/http/requests.py": "compares with the time at which a message is to be sent",
-    "server/runs/retention.py": "compares with the times of records",
+    "server/server.py": "compares with the times of records",
     "server/runs/service.py": "compares with the time at which a message is to be sent, or an approval expires",
     "store/blobs/folder.py": "compares with the times of files",
     "store/blobs/bucket.py": "the age of an object, as its server says when it was stored",

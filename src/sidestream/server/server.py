@@ -1,6 +1,8 @@
 """The state that the APIs of a server share: its agents, its store and its runs."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,7 @@ from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.durable.engines.opening import open_engine
-from sidestream.errors import ConfigurationError, SidestreamError
+from sidestream.errors import ConfigurationError, SidestreamError, StoreError
 from sidestream.logs import get_logger
 from sidestream.providers.registry import is_of_this_machine
 from sidestream.server.errors import RequestError
@@ -19,17 +21,61 @@ from sidestream.server.mcp_sign_in import SignIns
 from sidestream.server.request_policy import RequestPolicy
 from sidestream.server.runs.execution import Execution
 from sidestream.server.runs.quotas import Bodies, CapKeeper
-from sidestream.server.runs.retention import Retention
 from sidestream.server.runs.service import Readers, Runs
 from sidestream.server.settings import ServerSettings
 from sidestream.server.titles import Titles
+from sidestream.store.expiry import expired_chats
 from sidestream.store.log.follow import PublishedStore
 from sidestream.store.log.writer import LogDetail
-from sidestream.store.protocol import Store
+from sidestream.store.protocol import ConversationInfo, Store
 from sidestream.text.redaction import redact
 
 if TYPE_CHECKING:
     from sidestream.mcp import MCPConfig
+
+
+MAX_INTERVAL_S = 3600.0
+MIN_INTERVAL_S = 1.0
+BATCH = 100
+"""Chats deleted together. No run can start in them meanwhile."""
+
+
+class Retention:
+    """Deletes expired chats periodically."""
+
+    def __init__(
+        self, store: PublishedStore, runs: Runs, retention_s: float, now: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._runs = runs
+        self._retention_s = retention_s
+        self._now = now
+
+    async def sweep(self) -> int:
+        """Delete expired chats without a run in progress and return how many were deleted."""
+        count = 0
+        before = self._now() - self._retention_s
+        batch: list[list[ConversationInfo]] = []
+        async for chat in expired_chats(self._store, before):
+            batch.append(chat)
+            if len(batch) == BATCH:
+                count += await self._runs.delete_expired(batch, before)
+                batch = []
+        count += await self._runs.delete_expired(batch, before)
+        if count:
+            _log.info("deleted %d expired chats", count)
+        return count
+
+    async def run(self) -> None:
+        """Sweep periodically until cancelled."""
+        interval_s = min(max(self._retention_s / 24, MIN_INTERVAL_S), MAX_INTERVAL_S)
+        while True:
+            try:
+                await self.sweep()
+            except StoreError as error:
+                _log.warning("could not delete expired chats: %s", redact(str(error)))
+            await asyncio.sleep(interval_s)
+
 
 _log = get_logger(__name__)
 

@@ -41,7 +41,7 @@ def embedding_span(
     settings = _active(telemetry)
     if settings is None:
         return nullcontext(_ignored)
-    from sidestream.telemetry.embeddings import EmbeddingSpan
+    from sidestream.telemetry.spans import EmbeddingSpan
 
     return EmbeddingSpan(settings, model)
 

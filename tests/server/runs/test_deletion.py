@@ -15,8 +15,7 @@ from sidestream import Agent
 from sidestream.durable.log.jobs import Job
 from sidestream.errors import BlobError, ConflictError
 from sidestream.server.errors import RequestError
-from sidestream.server.runs.retention import Retention
-from sidestream.server.server import Server
+from sidestream.server.server import Retention, Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import Store, open_store
 from sidestream.store.wrapped import WrappedStore

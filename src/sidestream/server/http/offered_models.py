@@ -1,9 +1,13 @@
 """The models that a server offers and their abilities, found by encoding trial requests, which needs no key."""
 
+import asyncio
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from sidestream.agent.agent import Agent
 from sidestream.errors import SidestreamError
@@ -14,6 +18,7 @@ from sidestream.prices.pricing import price_table
 from sidestream.providers.model_settings import ModelSettings, ThinkingLevel
 from sidestream.providers.protocol import BillsUsage, ChatModel, KnowsWindow, ModelRequest, Settings
 from sidestream.providers.registry import ModelString, ProviderInfo, find_provider, installed_providers
+from sidestream.server.http.requests import json_response, server_of
 from sidestream.server.request_policy import allowance_of
 from sidestream.server.settings import ServerSettings, offers_index
 from sidestream.text.redaction import redact
@@ -186,3 +191,36 @@ def _price(model: ChatModel) -> OfferedPrice | None:
     price_list = model.price_list if isinstance(model, BillsUsage) else None
     price = price_table().find(price_list, model.name) if price_list else None
     return OfferedPrice(price.rate("input"), price.rate("output")) if price else None
+
+
+def routes() -> list[BaseRoute]:
+    """Return the routes of this API."""
+    return [
+        Route("/v1/models", list_models, methods=["GET"]),
+        Route("/v1/models/{id:path}", retrieve, methods=["GET"]),
+    ]
+
+
+async def list_models(request: Request) -> Response:
+    """List the default, the agents, and the models whose keys are set."""
+    server = server_of(request)
+    offered = await asyncio.to_thread(offered_models, server.settings)
+    listed = {model.name: model.provider for model in offered if model.available}
+    default = server.settings.default
+    if not any(model.default for model in offered):  # The default is a separate model string.
+        listed = {default: server.agent(default).model.provider, **listed}
+    ids = [*listed] or [None]
+    page = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
+    return json_response({"object": "list", "data": [_model(*entry) for entry in listed.items()], **page})
+
+
+async def retrieve(request: Request) -> Response:
+    """Return an agent or a model that a request may name. Raises RequestError(404) if there is none."""
+    name = request.path_params["id"]
+    agent = server_of(request).agent(name)
+    return json_response(_model(name, agent.model.provider))
+
+
+def _model(name: str, provider: str) -> JsonObject:
+    known = {"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+    return {"id": name, "object": "model", "created": 0, "owned_by": provider, **known}

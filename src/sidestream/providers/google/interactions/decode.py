@@ -10,7 +10,7 @@ from sidestream.messages.references import HOSTED
 from sidestream.parts import Error, FinishReason, StepOutcome
 from sidestream.providers.google.context import some_text
 from sidestream.providers.google.decode.outcome import error_of
-from sidestream.providers.google.interactions import shapes
+from sidestream.providers.google.interactions import steps
 from sidestream.providers.google.interactions.options import REPLAY_KEY, REPLAYED, SESSION_KEY, InteractionContext
 from sidestream.providers.google.interactions.state import InteractionState, Step
 from sidestream.providers.google.interactions.steps import (
@@ -110,12 +110,12 @@ def result_metadata(s: InteractionState) -> JsonObject:
     }
 
 
-def _on_created(s: InteractionState, e: shapes.InteractionSnapshot, raw: JsonObject) -> None:
+def _on_created(s: InteractionState, e: steps.InteractionSnapshot, raw: JsonObject) -> None:
     """Emit `response-metadata`, once."""
     _interaction(s, e.interaction)
 
 
-def _is_second(s: InteractionState, e: shapes.InteractionSnapshot) -> bool:
+def _is_second(s: InteractionState, e: steps.InteractionSnapshot) -> bool:
     """Return whether the event begins a different interaction."""
     known = some_text(s.interaction, "id")
     return known is not None and (some_text(e.interaction, "id") or known) != known
@@ -130,14 +130,14 @@ def _interaction(s: InteractionState, interaction: JsonObject) -> None:
     s.response_metadata(some_text(s.interaction, "id"), model, seconds_of(interaction.get("created")))
 
 
-def _on_status(s: InteractionState, e: shapes.StatusEvent, raw: JsonObject) -> None:
+def _on_status(s: InteractionState, e: steps.StatusEvent, raw: JsonObject) -> None:
     """Store the status, which counts at the end."""
     s.status = e.status
     if e.continuation_token is not None:
         s.interaction["continuation_token"] = e.continuation_token
 
 
-def _on_start(s: InteractionState, e: shapes.StepStartEvent, raw: JsonObject) -> None:
+def _on_start(s: InteractionState, e: steps.StepStartEvent, raw: JsonObject) -> None:
     """Start the step, as listed below."""
     if e.index in s.steps:
         s.raw(raw)
@@ -156,7 +156,7 @@ def start_step(s: InteractionState, index: int, step: JsonObject, event: Any) ->
         s.step_event(begun, "start", event)
 
 
-def _on_delta(s: InteractionState, e: shapes.StepDeltaEvent, raw: JsonObject) -> None:
+def _on_delta(s: InteractionState, e: steps.StepDeltaEvent, raw: JsonObject) -> None:
     """Apply the delta, as listed below."""
     if is_object((e.metadata or {}).get("total_usage")):
         s.usage = (e.metadata or {})["total_usage"]
@@ -178,7 +178,7 @@ def _on_delta(s: InteractionState, e: shapes.StepDeltaEvent, raw: JsonObject) ->
         s.raw(raw)
 
 
-def _on_stop(s: InteractionState, e: shapes.StepStopEvent, raw: JsonObject) -> None:
+def _on_stop(s: InteractionState, e: steps.StepStopEvent, raw: JsonObject) -> None:
     """End the step, as listed below."""
     if e.usage is not None:
         s.usage = e.usage
@@ -192,7 +192,7 @@ def _on_stop(s: InteractionState, e: shapes.StepStopEvent, raw: JsonObject) -> N
     end_step(s, step)
 
 
-def _on_completed(s: InteractionState, e: shapes.InteractionSnapshot, raw: JsonObject) -> None:
+def _on_completed(s: InteractionState, e: steps.InteractionSnapshot, raw: JsonObject) -> None:
     """End open blocks and calls, then emit `finish`, after `error` if the interaction failed."""
     _interaction(s, e.interaction)
     _whole_steps(s, e.interaction)
@@ -215,20 +215,20 @@ def _whole_steps(s: InteractionState, interaction: JsonObject) -> None:
             complete_step(s, known, step)
 
 
-def _on_error(s: InteractionState, e: shapes.InteractionsError, raw: JsonObject) -> None:
+def _on_error(s: InteractionState, e: steps.InteractionsError, raw: JsonObject) -> None:
     """End open blocks and calls, then emit `error` and `finish`."""
     s.error = error_of(e.error, "the provider reported an error")
     fail(s, s.error)
 
 
 EVENTS: dict[str, EventRow] = {
-    "interaction.created": EventRow(shapes.InteractionSnapshot, _on_created),
-    "interaction.status_update": EventRow(shapes.StatusEvent, _on_status),
-    "step.start": EventRow(shapes.StepStartEvent, _on_start),
-    "step.delta": EventRow(shapes.StepDeltaEvent, _on_delta),
-    "step.stop": EventRow(shapes.StepStopEvent, _on_stop),
-    "interaction.completed": EventRow(shapes.InteractionSnapshot, _on_completed),
-    "error": EventRow(shapes.InteractionsError, _on_error),
+    "interaction.created": EventRow(steps.InteractionSnapshot, _on_created),
+    "interaction.status_update": EventRow(steps.StatusEvent, _on_status),
+    "step.start": EventRow(steps.StepStartEvent, _on_start),
+    "step.delta": EventRow(steps.StepDeltaEvent, _on_delta),
+    "step.stop": EventRow(steps.StepStopEvent, _on_stop),
+    "interaction.completed": EventRow(steps.InteractionSnapshot, _on_completed),
+    "error": EventRow(steps.InteractionsError, _on_error),
 }
 """Event type → how it is decoded."""
 

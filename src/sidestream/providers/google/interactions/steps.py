@@ -12,12 +12,90 @@ from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.providers.google.context import some_text
 from sidestream.providers.google.decode.outcome import error_of
 from sidestream.providers.google.decode.state import DRAFT_PIECES, GeminiBlock
-from sidestream.providers.google.interactions import shapes
 from sidestream.providers.google.interactions.state import InteractionState, Step
 from sidestream.providers.shared.decoding import UNREADABLE, input_fields
 
 
-def on_annotations(s: InteractionState, step: Step, value: shapes.AnnotationsDelta, raw: JsonObject) -> None:
+class InteractionsEvent(Struct, kw_only=True):
+    """Fields that all events may have."""
+
+    event_id: str | None = None
+
+
+class InteractionSnapshot(InteractionsEvent, kw_only=True):
+    """The events interaction.created and interaction.completed."""
+
+    interaction: dict[str, Any]
+
+
+class StatusEvent(InteractionsEvent, kw_only=True):
+    status: str
+    interaction_id: str | None = None
+    continuation_token: str | None = None
+
+
+class StepStartEvent(InteractionsEvent, kw_only=True):
+    index: int
+    step: dict[str, Any]
+
+
+class StepDeltaEvent(InteractionsEvent, kw_only=True):
+    index: int
+    delta: dict[str, Any]
+    metadata: dict[str, Any] | None = None
+
+
+class StepStopEvent(InteractionsEvent, kw_only=True):
+    index: int
+    usage: dict[str, Any] | None = None
+
+
+class InteractionsError(InteractionsEvent, kw_only=True):
+    error: dict[str, Any] | None = None
+
+
+class StepTextDelta(Struct, kw_only=True):
+    text: str
+
+
+class AnnotationsDelta(Struct, kw_only=True):
+    annotations: list[dict[str, Any]]
+
+
+class ArgumentsDelta(Struct, kw_only=True):
+    arguments: str
+
+
+class SummaryDelta(Struct, kw_only=True):
+    content: dict[str, Any]
+
+
+class StepSignatureDelta(Struct, kw_only=True):
+    signature: str
+
+
+class CallDelta(Struct, kw_only=True):
+    """Fields of a hosted tool call."""
+
+    arguments: dict[str, Any] | None = None
+
+
+class ResultDelta(Struct, kw_only=True):
+    """Fields of a hosted tool result."""
+
+    result: Any = None
+    is_error: bool | None = None
+
+
+class MediaDelta(Struct, kw_only=True):
+    """An image, audio, video or document."""
+
+    data: str | None = None
+    uri: str | None = None
+    mime_type: str | None = None
+
+
+def on_annotations(s: InteractionState, step: Step, value: AnnotationsDelta, raw: JsonObject) -> None:
     """Emit `source`."""
     for annotation in value.annotations:
         kind = str(annotation.get("type"))
@@ -66,7 +144,7 @@ NO_SOURCES = {
 """Annotations that cite nothing, each with what it becomes."""
 
 
-def on_file(s: InteractionState, step: Step, value: shapes.MediaDelta, raw: JsonObject) -> None:
+def on_file(s: InteractionState, step: Step, value: MediaDelta, raw: JsonObject) -> None:
     """Emit `file`."""
     s.end_block(step)
     if not media(s, step, raw):
@@ -217,12 +295,12 @@ def _result_stop(s: InteractionState, step: Step) -> None:
                 media(s, step, content)
 
 
-def _text(s: InteractionState, step: Step, value: shapes.StepTextDelta, raw: JsonObject) -> None:
+def _text(s: InteractionState, step: Step, value: StepTextDelta, raw: JsonObject) -> None:
     """Emit `text-delta`."""
     s.text(step, "text", value.text)
 
 
-def _summary(s: InteractionState, step: Step, value: shapes.SummaryDelta, raw: JsonObject) -> None:
+def _summary(s: InteractionState, step: Step, value: SummaryDelta, raw: JsonObject) -> None:
     """Emit `reasoning-delta`, or `custom` for an image."""
     text, image = value.content.get("text"), value.content.get("data")
     if isinstance(text, str):
@@ -233,12 +311,12 @@ def _summary(s: InteractionState, step: Step, value: shapes.SummaryDelta, raw: J
         s.raw(raw)
 
 
-def _signature(s: InteractionState, step: Step, value: shapes.StepSignatureDelta, raw: JsonObject) -> None:
+def _signature(s: InteractionState, step: Step, value: StepSignatureDelta, raw: JsonObject) -> None:
     """Store the signature for `reasoning-end`."""
     step.raw["signature"] = value.signature
 
 
-def _arguments(s: InteractionState, step: Step, value: shapes.ArgumentsDelta, raw: JsonObject) -> None:
+def _arguments(s: InteractionState, step: Step, value: ArgumentsDelta, raw: JsonObject) -> None:
     """Emit `tool-input-delta`."""
     if not step.call_id:
         s.raw(raw)
@@ -287,17 +365,17 @@ IGNORED_STEPS = {
 """Steps that become no part, each with its reason."""
 
 DELTAS: dict[str, StepDeltaRow] = {
-    "text": StepDeltaRow(shapes.StepTextDelta, _text, "model_output"),
-    "text_annotation_delta": StepDeltaRow(shapes.AnnotationsDelta, on_annotations, "model_output"),
-    "thought_summary": StepDeltaRow(shapes.SummaryDelta, _summary, "thought"),
-    "thought_signature": StepDeltaRow(shapes.StepSignatureDelta, _signature, "thought"),
-    "arguments_delta": StepDeltaRow(shapes.ArgumentsDelta, _arguments),
-    "image": StepDeltaRow(shapes.MediaDelta, on_file, "model_output"),
-    "audio": StepDeltaRow(shapes.MediaDelta, on_file, "model_output"),
-    "video": StepDeltaRow(shapes.MediaDelta, on_file, "model_output"),
-    "document": StepDeltaRow(shapes.MediaDelta, on_file, "model_output"),
-    **{f"{name}_call": StepDeltaRow(shapes.CallDelta, _fields, f"{name}_call") for name in _HOSTED},
-    **{f"{name}_result": StepDeltaRow(shapes.ResultDelta, _fields, f"{name}_result") for name in _HOSTED},
+    "text": StepDeltaRow(StepTextDelta, _text, "model_output"),
+    "text_annotation_delta": StepDeltaRow(AnnotationsDelta, on_annotations, "model_output"),
+    "thought_summary": StepDeltaRow(SummaryDelta, _summary, "thought"),
+    "thought_signature": StepDeltaRow(StepSignatureDelta, _signature, "thought"),
+    "arguments_delta": StepDeltaRow(ArgumentsDelta, _arguments),
+    "image": StepDeltaRow(MediaDelta, on_file, "model_output"),
+    "audio": StepDeltaRow(MediaDelta, on_file, "model_output"),
+    "video": StepDeltaRow(MediaDelta, on_file, "model_output"),
+    "document": StepDeltaRow(MediaDelta, on_file, "model_output"),
+    **{f"{name}_call": StepDeltaRow(CallDelta, _fields, f"{name}_call") for name in _HOSTED},
+    **{f"{name}_result": StepDeltaRow(ResultDelta, _fields, f"{name}_result") for name in _HOSTED},
 }
 """Delta type → how it is decoded."""
 
