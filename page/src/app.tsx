@@ -2,7 +2,7 @@ import { Suspense, useCallback, useEffect, useState } from "react";
 import { Rail } from "./rail/rail";
 import { closeSheet, match, navigate, type Place, usePlace } from "./router";
 import { type Opened, panelAt } from "./routes";
-import { useAbout, usePanels } from "./thread/models";
+import { useAbout } from "./thread/models";
 import { ThreadPage } from "./thread/page";
 import "./shell.css";
 import { Announcer } from "./ui/announcer";
@@ -18,7 +18,6 @@ export function App() {
   const sheet = opened?.isSheet ? opened : null;
   const below = sheet ? placeBelow(place) : place;
   const { value: about, error } = useAbout();
-  const has = usePanels();
   const isView = match("/view/:name", below.path) !== null;
   const file = about?.view;
   // A viewer has no conversations, so show none until the server has identified itself.
@@ -29,7 +28,7 @@ export function App() {
   // biome-ignore lint/correctness/useExhaustiveDependencies: the drawer closes whenever the URL changes
   useEffect(() => setDrawer(null), [place]);
   return (
-    <div className={["shell", isAlone && "alone", about && !has("models") && "no-models"].filter(Boolean).join(" ")}>
+    <div className={isAlone ? "shell alone" : "shell"}>
       <a className="skip" href="#main">
         {words.skip}
       </a>

@@ -71,7 +71,7 @@ const SCENES: Record<string, (page: Page, isNarrow: boolean) => Promise<void>> =
         .getByRole("button", { name: /^(Menu|Conversations)$/ })
         .first()
         .click();
-    await page.getByRole("searchbox").last().fill("parcel");
+    await page.getByRole("searchbox").last().fill("warehouse");
     await page.locator(".rail-snippet:visible").first().waitFor();
   },
   "team-menu": async (page, isNarrow) => {

@@ -48,7 +48,7 @@ export const ErrorBlock = memo(function ErrorBlock({ notice, run, messageId }: P
         {words.retry}
       </button>
     ),
-    model: (
+    model: has("models") && (
       <button key="model" type="button" className="button" onClick={() => runCommand("model")}>
         {words.otherModel}
       </button>

@@ -5,6 +5,7 @@ import { useCommand } from "../commands";
 import { isThere } from "../tools/places";
 import { Icon, type IconName } from "../ui/icons";
 import { words } from "../words";
+import { usePanels } from "./models";
 
 interface Props {
   models: Model[];
@@ -24,7 +25,8 @@ function unlisted(name: string): Model {
 export function Picker({ models, current, draft, onChange }: Props) {
   const choice = useRef<HTMLElement>(null);
   const hasModels = models.length > 0;
-  useCommand("model", hasModels ? () => choice.current?.focus() : null);
+  const hasChoice = usePanels()("models");
+  useCommand("model", hasModels && hasChoice ? () => choice.current?.focus() : null);
   if (!hasModels) return null;
   const offered = current && !models.some((model) => model.name === current) ? [...models, unlisted(current)] : models;
   const fallback =
@@ -39,27 +41,29 @@ export function Picker({ models, current, draft, onChange }: Props) {
   const own = chosen.isAgent ? words.asAgent : words.asModel;
   return (
     <div className="picker">
-      <Menu kind="model" title={words.model} value={chosen.label} label={choice}>
-        {offered.map((model) => (
-          <Option
-            key={model.name}
-            group="model"
-            value={model.name}
-            isChosen={model === chosen}
-            isDisabled={!model.available}
-            note={noteOf(model)}
-            onChoose={() =>
-              onChange({
-                model: model === fallback ? undefined : model.name,
-                thinking: undefined,
-                tools: undefined,
-              })
-            }
-          >
-            {model.label}
-          </Option>
-        ))}
-      </Menu>
+      {hasChoice && (
+        <Menu kind="model" title={words.model} value={chosen.label} label={choice}>
+          {offered.map((model) => (
+            <Option
+              key={model.name}
+              group="model"
+              value={model.name}
+              isChosen={model === chosen}
+              isDisabled={!model.available}
+              note={noteOf(model)}
+              onChoose={() =>
+                onChange({
+                  model: model === fallback ? undefined : model.name,
+                  thinking: undefined,
+                  tools: undefined,
+                })
+              }
+            >
+              {model.label}
+            </Option>
+          ))}
+        </Menu>
+      )}
       {chosen.thinking.length > 0 && (
         <Menu kind="thinking" icon="thought" title={words.thinking} value={draft.thinking ?? null} none={own.one}>
           <Option

@@ -19,7 +19,7 @@ from sidestream.server.chat.agui_input import RunAgentInput
 from sidestream.server.chat.input import ChatBody
 from sidestream.server.compatible.completions_input import CompletionRequest
 from sidestream.server.compatible.messages_input import MessagesRequest, TokensRequest
-from sidestream.server.console.conversations_api import ConversationChange
+from sidestream.server.console.conversations_api import ChangedConversation, ConversationChange, ConversationList
 from sidestream.server.http.offered_models import OfferedPrice
 from sidestream.server.http.requests import json_response
 from sidestream.server.responses.conversations_api import CreateBody, ItemsBody, UpdateBody
@@ -222,32 +222,17 @@ class Steered(TypedDict):
     id: str
 
 
-class ListedConversation(TypedDict):
-    """A conversation in the list."""
-
-    id: str
-    title: str | None
-    model: str | None
-    created: float
-    updated: float
-    status: str
-
-
-class ChangedConversation(TypedDict):
-    id: str
-    title: str
-    pinned: bool
-
-
-class ConversationList(TypedDict):
-    conversations: list[ListedConversation]
-    next: float | None
-
-
 class About(TypedDict):
     version: str
     agents: list[str]
     default: str
+    examples: list[str]
+    greeting: str
+    panels: list[str]
+    signOutUrl: str | None
+    user: str | None
+    isOwner: bool
+    isGuest: bool
 
 
 class OfferedModelObject(TypedDict):

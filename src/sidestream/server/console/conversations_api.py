@@ -1,7 +1,7 @@
 """The list of conversations, with their titles and pins."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
@@ -38,6 +38,35 @@ class ConversationChange(Struct, frozen=True, kw_only=True, forbid_unknown_field
     title: str | UnsetType = UNSET
     """Title. An empty one restores the first question."""
     pinned: bool | UnsetType = UNSET
+
+
+class ListedConversation(TypedDict):
+    """A conversation in the list."""
+
+    id: str
+    title: str | None
+    model: str | None
+    created: float
+    updated: float
+    status: str
+    pinned: bool
+    snippet: NotRequired[str | None]
+    """What a message says around the words of a search. None if only the title contains them."""
+
+
+class ConversationList(TypedDict):
+    """A page of conversations."""
+
+    conversations: list[ListedConversation]
+    next: float | None
+
+
+class ChangedConversation(TypedDict):
+    """The title and pin of a conversation, after a change."""
+
+    id: str
+    title: str
+    pinned: bool
 
 
 async def list_conversations(request: Request) -> Response:
@@ -80,13 +109,13 @@ async def change_conversation(request: Request) -> Response:
     branches = await conversations_of(server.store, [id]) if is_id(id) else []
     if not branches:
         raise not_found("conversation", chat)
-    title = max(branches, key=lambda info: info.updated).title
-    if change.title is not UNSET:
-        title = await server.titles.rename([info.id for info in branches], change.title)
     pins = await server.store.pins(owner)
     if change.pinned is True and chat not in pins and len(pins) >= MAX_PINS:
         message = f"at most {MAX_PINS} conversations can be pinned; unpin one first"
         raise RequestError(409, message, type="conflict", param="pinned", code="too_many_pins")
+    title = max(branches, key=lambda info: info.updated).title
+    if change.title is not UNSET:
+        title = await server.titles.rename([info.id for info in branches], change.title)
     if change.pinned is not UNSET:
         await server.store.pin(owner, chat, is_pinned=change.pinned)
     is_pinned = chat in pins if change.pinned is UNSET else change.pinned

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from sidestream import jsontext
-from sidestream.durable.engines.protocol import Task
+from sidestream.durable.engines.protocol import EngineStats, Task
 from sidestream.durable.log.open_runs import last_start
 from sidestream.durable.log.summaries import logged_run
 from sidestream.durable.worker.service import stats_of
@@ -138,7 +138,8 @@ async def engine_stats(request: Request) -> Response:
     """
     server = server_of(request)
     if is_guest(request):
-        return json_response(_counts(await runs_in_progress(server, owner_of(request))))
+        stats, here = _counts(await runs_in_progress(server, owner_of(request)))
+        return json_response({**msgspec.structs.asdict(stats), "here": here})
     try:
         stats = await stats_of(server.runs.execution.engine)
     except SidestreamError as error:
@@ -146,10 +147,12 @@ async def engine_stats(request: Request) -> Response:
     return json_response({**msgspec.structs.asdict(stats), "here": len(server.runs.live)})
 
 
-def _counts(runs: Sequence[JsonObject]) -> JsonObject:
+def _counts(runs: Sequence[JsonObject]) -> tuple[EngineStats, int]:
+    """Return the statistics of these runs, and how many of them this process executes."""
     running = sum(run["driver"] is not None for run in runs)
     waiting = sum(run["driver"] is None and run["at"] is not None for run in runs)
-    return {"queued": len(runs) - running - waiting, "running": running, "waiting": waiting}
+    stats = EngineStats(queued=len(runs) - running - waiting, running=running, waiting=waiting)
+    return stats, sum(run["driver"] == HERE for run in runs)
 
 
 async def stop(request: Request) -> Response:
