@@ -19,10 +19,13 @@ from starlette.testclient import TestClient
 from requirements import requirement
 from server.chat_client import user
 from server.serving import agent_of, serving
+from sidestream import jsontext
+from sidestream.protocols.ai_sdk import data_parts
 from sidestream.protocols.ai_sdk.data_parts import DataParts
 from sidestream.server import create_app
 from sidestream.server.openapi import OPERATIONS, endpoints
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply
+from sidestream.transport.waits import RequestWait
 from support.places import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -72,6 +75,16 @@ def test_typescript_types_are_up_to_date() -> None:
     tool = runpy.run_path(str(ROOT / "tools/ui_types.py"))
     for path in tool["TARGETS"]:
         assert path.read_text("utf-8") == tool["typescript"](), "run: python -m tools.ui_types"
+
+
+@requirement("R214")
+def test_every_data_part_has_type() -> None:
+    folder = Path(data_parts.__file__).parent
+    text = "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
+    sent = {*re.findall(r'data_part\(\s*"(\w+)"', text), *re.findall(r'"type": "data-(\w+)"', text)}
+    assert sent == get_type_hints(DataParts).keys(), "add the part to data_parts.py"
+    wait = RequestWait(reason="retry", since=1.0, until=2.0, message="m", cause="429", attempt=2, attempts=3)
+    assert {*jsontext.as_object(wait.part().data)} == get_type_hints(data_parts.WaitingData).keys()
 
 
 class Checked:

@@ -158,6 +158,25 @@ export type NoticeData = {
   error?: ErrorData;
 };
 
+/** A wait of the run, as `data-waiting`. */
+export type WaitingData = {
+  reason: "retry" | "limiter" | "queue" | "compaction";
+  /** Start of the wait, in seconds since 1970. */
+  since: number;
+  /** End of the wait, in seconds since 1970. Absent if it is unknown. */
+  until?: number;
+  /** Text for the user. */
+  message?: string;
+  /** Status or error code that caused a retry. */
+  cause?: string;
+  /** Number of the try that follows. */
+  attempt?: number;
+  /** Maximum number of tries. */
+  attempts?: number;
+  /** Whether the wait has ended. */
+  over?: boolean;
+};
+
 /** Code that a tool call is writing, as the transient `data-code`. */
 export type CodeData = {
   call: string;
@@ -185,6 +204,7 @@ export type DataParts = {
   approval: ApprovalData;
   steer: SteerData;
   notice: NoticeData;
+  waiting: WaitingData;
   code: CodeData;
   call: CallData;
 };

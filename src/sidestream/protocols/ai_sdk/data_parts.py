@@ -174,6 +174,26 @@ class NoticeData(TypedDict):
     error: NotRequired[ErrorData]
 
 
+class WaitingData(TypedDict):
+    """A wait of the run, as `data-waiting`."""
+
+    reason: Literal["retry", "limiter", "queue", "compaction"]
+    since: float
+    """Start of the wait, in seconds since 1970."""
+    until: NotRequired[float]
+    """End of the wait, in seconds since 1970. Absent if it is unknown."""
+    message: NotRequired[str]
+    """Text for the user."""
+    cause: NotRequired[str]
+    """Status or error code that caused a retry."""
+    attempt: NotRequired[int]
+    """Number of the try that follows."""
+    attempts: NotRequired[int]
+    """Maximum number of tries."""
+    over: NotRequired[bool]
+    """Whether the wait has ended."""
+
+
 class CodeData(TypedDict):
     """Code that a tool call is writing, as the transient `data-code`."""
 
@@ -204,5 +224,6 @@ class DataParts(TypedDict):
     approval: ApprovalData
     steer: SteerData
     notice: NoticeData
+    waiting: WaitingData
     code: CodeData
     call: CallData
