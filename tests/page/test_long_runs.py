@@ -114,5 +114,6 @@ async def test_five_thousand_parts_stream_without_long_frames(
         await composer(page).fill("")
         await is_over(page)
         await page.reload()
+        await until(page, _texts(CALLS + 1))
         await expect(answers(page)).to_contain_text(f"Finding {CALLS - 1}:")
         await expect(answers(page).locator(".markdown")).to_have_count(CALLS + 1)
