@@ -235,6 +235,15 @@ class About(TypedDict):
     isGuest: bool
 
 
+class AllowedObject(TypedDict):
+    """What requests may add to an agent or a model."""
+
+    tools: list[str]
+    functions: bool | list[str]
+    instructions: bool
+    settings: list[str]
+
+
 class OfferedModelObject(TypedDict):
     """An agent or a model that requests may name, with its abilities."""
 
@@ -250,6 +259,7 @@ class OfferedModelObject(TypedDict):
     tools: dict[str, str]
     price: OfferedPrice | None
     context: int | None
+    allows: AllowedObject
 
 
 class OfferedModelList(TypedDict):

@@ -17,7 +17,7 @@ from requirements import requirement
 from sidestream import Agent
 from sidestream.server import create_app
 from sidestream.testing import FakeProvider, Reply, ResponsesScript, sse
-from support.serving import served
+from support.serving import OPEN, served
 from support.stores import BOUND_S
 
 Json = Any
@@ -57,7 +57,7 @@ CALL = ("call_1", "delete", {"path": "a.txt"})
 @asynccontextmanager
 async def server_at(fake: FakeProvider, path: Path, **settings: Any) -> AsyncGenerator[str]:
     agent = Agent("openai-responses", base_url=fake.base_url, api_key=KEY, tools=[delete], approval="ask")
-    async with served(create_app({"main": agent}, store=path / "talks.db", **settings)) as url:
+    async with served(create_app({"main": agent}, store=path / "talks.db", **{**OPEN, **settings})) as url:
         yield url
 
 
@@ -113,6 +113,19 @@ async def test_openai_sdk_approves_after_restart(tmp_path: Path, stream: bool) -
         assert other != run
         assert "sidestream_approval" not in str(fake.requests[-1].json["input"])
         assert "sidestream_approval" not in str(fake.requests[-1].json["tools"])
+
+
+@requirement("R211", "R212")
+async def test_closed_agent_asks_through_declared_tool(tmp_path: Path) -> None:
+    declared = [{"type": "function", "function": {"name": "sidestream_approval"}}]
+    closed = {"allows_functions": None}
+    async with FakeProvider([script(CALL), said("Done.")]) as fake, asyncio.timeout(BOUND_S):
+        async with server_at(fake, tmp_path, **closed) as url:
+            asked, _, _ = await completed(url, ASK, stream=False, tools=declared)
+            (call,) = asked["tool_calls"]
+            yes = {"role": "tool", "tool_call_id": call["id"], "content": '{"approved": true}'}
+            answer, _, _ = await completed(url, [*ASK, asked, yes], stream=False, tools=declared)
+        assert answer["content"] == "Done."
 
 
 @requirement("R212")
