@@ -229,5 +229,7 @@ if __name__ == "__main__":
             owner_token=token,
             mcp_file=f"{folder}/mcp.json",
             index_folders=[str(documents)],
+            allows_tools=True,
+            allows_settings=True,
         )
         serve(app, listening, exit_now=exit_now)

@@ -71,11 +71,17 @@ async def test_hostile_markdown_links_and_images_are_text(chromium: Browser, tmp
 
 @requirement("F45")
 async def test_parser_bombs_are_shown_in_time(chromium: Browser, tmp_path: Path):
-    async with page_server({"main": scripted([DEEP])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+    formulas = "\n\n".join(rf"$x_{{{number}}}^2 + \frac{{1}}{{{number}}}$ " * 200 for number in range(30))
+    replies = [DEEP, formulas]
+    async with page_server({"main": scripted(replies)}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Freeze.")
         await is_over(page)
         await expect(answers(page)).to_contain_text("deep")
         await expect(answers(page)).to_contain_text("_a__a_")
+        await ask(page, "Count.")
+        await is_over(page)
+        await expect(answers(page).last).to_contain_text(r"$x_{29}^2 + \frac{1}{29}$")
+        await expect(answers(page).last.locator("math").first).to_be_visible()
 
 
 @requirement("F45", "R144")

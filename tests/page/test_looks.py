@@ -147,8 +147,10 @@ async def test_drawer_and_approval_fit_narrow_window(chromium: Browser, tmp_path
         await page.get_by_role("button", name="Menu").click()
         drawer = page.get_by_role("dialog", name="Conversations")
         edge = (await width_of(page, "dialog.drawer"))[1]
-        for part in (".rail-foot .button", ".rail-row .status", ".rail-row .delete"):
-            for box in [await one.bounding_box() for one in await drawer.locator(part).all()]:
+        for part in (".rail-foot .button", ".rail-row .status", ".rail-row .row-options"):
+            boxes = [await one.bounding_box() for one in await drawer.locator(part).all()]
+            assert boxes, part
+            for box in boxes:
                 assert box is not None
                 assert box["x"] + box["width"] <= edge, part
 

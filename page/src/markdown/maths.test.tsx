@@ -29,6 +29,7 @@ test.each([
   ["**bold $a * b * c$**", ["a * b * c"]],
   ["costs $5, or $x$", ["x"]],
   ["$\\$5$", ["\\$5"]],
+  ["\\[\na \\\\[2pt] b\n\\]", ["[a \\\\[2pt] b]"]],
   ["$5 \\text{ km}$ and $2\\pi r$", ["5 \\text{ km}", "2\\pi r"]],
 ])("finds maths in %j", (text, expected) => expect(found(text)).toEqual(expected));
 

@@ -14,19 +14,15 @@ export interface MathsToken extends Tokens.Generic {
 const MAX_INLINE = 1000;
 const MAX_DISPLAY = 4000;
 
-// Neither kind of display maths contains a blank line, so that a stray delimiter affects one paragraph at most.
-const BLOCKS: [RegExp, RegExp][] = [
-  [/^ {0,3}\$\$(?!\$)((?:\\[\s\S]|(?!\n[ \t]*\n)[^$\\])*)\$\$(?!\$)[ \t]*(?:\n|$)/, /^ {0,3}\$\$(?!\$)/],
-  [/^ {0,3}\\\[((?:(?!\\\]|\n[ \t]*\n)[\s\S])*)\\\][ \t]*(?:\n|$)/, /^ {0,3}\\\[/],
-];
+const OPENER = /^ {0,3}(\$\$(?!\$)|\\\[)/;
+const LINE_END = /[ \t]*(?:\n|$)/y;
+// Display maths contains no blank line, so that a stray delimiter affects one paragraph at most.
 const BLANK_LINE = /\n[ \t]*\n/;
-const NEXT_BLOCK = /\n(?:[ \t]*\n| {0,3}(?:\$\$|\\\[))/;
-
-const DISPLAY = [
-  /^\$\$(?!\$)((?:\\[\s\S]|(?!\n[ \t]*\n)[^$\\])+)\$\$(?!\$)/,
-  /^\\\[((?:(?!\\\]|\n[ \t]*\n)[\s\S])+)\\\]/,
-];
-const PARENTHESES = /^\\\(((?:(?!\\\)|\n[ \t]*\n)[\s\S])+)\\\)/;
+const NEXT_BLOCK = /\n(?:[ \t]*\n| {0,3}(?:\$\$|\\\[))/g;
+/** Most paragraphs of a text that end at display maths. Each costs the lexer a look at all that follows. */
+const MAX_CUTS = 50;
+/** Most formulas in a text. Further ones stay source. */
+const MAX_FORMULAS = 1000;
 // As Pandoc has it: no space inside either dollar. A word may follow only as in `$n$th`.
 const DOLLARS =
   /^\$(?![\s$])((?:\\[^\n]|[^$\\\n])*[^\s$\\]|(?:\\[^\n]|[^$\\\n])*\\[^\s])\$(?=$|[^\w$]|(?:th|st|nd|rd|s)\b)/;
@@ -45,48 +41,96 @@ function token(raw: string, text: string, isDisplay: boolean, isOpen = false): M
   return { type: "maths", raw, text: text.trim(), isDisplay, isOpen };
 }
 
-function block(this: TokenizerThis, src: string): MathsToken | undefined {
-  for (const [whole, opener] of BLOCKS) {
-    if (!opener.test(src)) continue;
-    const found = whole.exec(src);
-    if (found) return isFit(found[1]!, MAX_DISPLAY) ? token(found[0], found[1]!, true) : undefined;
-    // The rest of a growing text stays one block, or its lines would be frozen as lists and headings.
-    const rest = src.replace(opener, "");
-    const isClosed = rest.includes(src.trimStart().startsWith("$$") ? "$$" : "\\]");
-    return isClosed || rest.trim() === "" || BLANK_LINE.test(src) || src.length > MAX_DISPLAY
-      ? undefined
-      : token(src, rest, true, true);
+/** Position of the closing delimiter. -1 if the text ends before it, null if the text cannot be TeX. */
+function closing(text: string, delimiter: string): number | null {
+  const found = delimiter === "$$" ? /\\[\s\S]|\$/g : /\\[\s\S]/g;
+  for (const { 0: mark, index } of text.matchAll(found)) {
+    if (mark === delimiter) return index;
+    // Maths does not nest. This also bounds the search in a text of opening delimiters.
+    if (mark === "\\(" || mark === "\\[") return null;
+    if (mark !== "$") continue;
+    if (index + 1 === text.length) return -1;
+    return text[index + 1] === "$" && text[index + 2] !== "$" ? index : null;
   }
+  return -1;
 }
 
-const isFit = (text: string, most: number) => text.trim() !== "" && text.length <= most && isTex(text);
+/** Return the TeX between delimiters at the start of a text. Bounded, because the model may never close them. */
+function between(src: string, start: number, delimiter: string, most: number): string | null {
+  const text = src.slice(start, start + most + delimiter.length + 1);
+  const end = closing(text, delimiter);
+  if (end === null || end < 0 || end > most) return null;
+  const found = text.slice(0, end);
+  return found.trim() === "" || BLANK_LINE.test(found) ? null : found;
+}
 
-function inline(this: TokenizerThis, src: string, tokens: Tokens.Generic[]): MathsToken | undefined {
+function block(src: string): MathsToken | undefined {
+  const opener = OPENER.exec(src.slice(0, 6));
+  if (!opener) return;
+  const start = opener[0].length;
+  const delimiter = opener[1] === "$$" ? "$$" : "\\]";
+  const text = between(src, start, delimiter, MAX_DISPLAY);
+  if (text !== null) {
+    LINE_END.lastIndex = start + text.length + 2;
+    const end = LINE_END.exec(src);
+    return end && isTex(text) ? token(src.slice(0, end.index + end[0].length), text, true) : undefined;
+  }
+  // The rest of a growing text stays one block, or its lines would be frozen as lists and headings.
+  const rest = src.slice(start, start + MAX_DISPLAY + 1);
+  if (rest.length > MAX_DISPLAY || rest.trim() === "" || closing(rest, delimiter) !== -1) return;
+  return BLANK_LINE.test(rest) ? undefined : token(src, rest, true, true);
+}
+
+type Rule = (this: TokenizerThis, src: string, tokens: Tokens.Generic[]) => MathsToken | undefined;
+
+/** Apply a rule, up to a number of formulas in one text. */
+function counted(rule: (src: string, tokens: Tokens.Generic[]) => MathsToken | undefined): Rule {
+  return function (src, tokens) {
+    const count = formulas.get(this.lexer) ?? 0;
+    const found = count < MAX_FORMULAS ? rule(src, tokens) : undefined;
+    if (found) formulas.set(this.lexer, count + 1);
+    return found;
+  };
+}
+
+function formula(src: string, tokens: Tokens.Generic[]): MathsToken | undefined {
   if (src[0] === "\\") {
-    const displayed = DISPLAY[1]!.exec(src);
-    if (displayed) return isFit(displayed[1]!, MAX_DISPLAY) ? token(displayed[0], displayed[1]!, true) : undefined;
-    const found = PARENTHESES.exec(src);
-    return found && found[1]!.trim() && found[1]!.length <= MAX_INLINE ? token(found[0], found[1]!, false) : undefined;
+    if (src[1] !== "(" && src[1] !== "[") return;
+    const isDisplay = src[1] === "[";
+    const text = between(src, 2, isDisplay ? "\\]" : "\\)", isDisplay ? MAX_DISPLAY : MAX_INLINE);
+    return text === null || (isDisplay && !isTex(text))
+      ? undefined
+      : token(src.slice(0, text.length + 4), text, isDisplay);
   }
   if (src[0] !== "$" || WORD.test(tokens.at(-1)?.raw.at(-1) ?? "")) return;
-  const displayed = DISPLAY[0]!.exec(src);
-  if (displayed) return isFit(displayed[1]!, MAX_DISPLAY) ? token(displayed[0], displayed[1]!, true) : undefined;
-  const found = DOLLARS.exec(src);
-  if (!found || found[1]!.length > MAX_INLINE || isPrice(found[1]!)) return;
-  return token(found[0], found[1]!, false);
+  if (src[1] === "$") {
+    const text = src[2] === "$" ? null : between(src, 2, "$$", MAX_DISPLAY);
+    return text === null || !isTex(text) ? undefined : token(src.slice(0, text.length + 4), text, true);
+  }
+  const found = DOLLARS.exec(src.slice(0, MAX_INLINE + 8));
+  return found && !isPrice(found[1]!) ? token(found[0], found[1]!, false) : undefined;
 }
 
-/** Where a paragraph ends because display maths may start. */
-function nextBlock(src: string): number | undefined {
-  const found = NEXT_BLOCK.exec(src);
-  return found && /[$[]$/.test(found[0]) ? found.index : undefined;
+const cuts = new WeakMap<object, number>();
+const formulas = new WeakMap<object, number>();
+
+/** Return where a paragraph ends because display maths starts. */
+function nextBlock(this: TokenizerThis, src: string): number | undefined {
+  const made = cuts.get(this.lexer) ?? 0;
+  if (made >= MAX_CUTS) return;
+  for (const found of src.matchAll(NEXT_BLOCK)) {
+    if (!/[$[]$/.test(found[0])) return;
+    if (!block(src.slice(found.index + 1))) continue;
+    cuts.set(this.lexer, made + 1);
+    return found.index;
+  }
 }
 
 /** Options of marked's lexer. */
 export const MATHS = {
-  block: [block],
+  block: [counted(block)],
   startBlock: [nextBlock],
-  inline: [inline],
+  inline: [counted(formula)],
   startInline: [(src: string) => src.search(/\$|\\[([]/)],
   renderers: {},
   childTokens: {},
