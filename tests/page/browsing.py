@@ -18,9 +18,7 @@ from support.places import ROOT
 from support.serving import OPEN, served
 
 AXE = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
-PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-"""The first is the same engine without a browser's own windows, and takes two thirds of the processor time."""
-CHROMIUM = next(filter(None, map(shutil.which, PROGRAMS)), None)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SWITCHES = [
     "--no-sandbox",
     "--disable-dev-shm-usage",
