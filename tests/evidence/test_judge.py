@@ -9,6 +9,10 @@ SURE = ("quoted", "supported")
 
 LITERAL = [
     (
+        "Net sales increased 7.4% to US$12.3bn in 2022.",
+        "Net sales increased 7.4 percent to 12.3 billion US dollars in 2022.",
+    ),
+    (
         "The committee, which met in Geneva, approved the plan on Tuesday.",
         "The committee approved the plan on Tuesday.",
     ),
@@ -28,6 +32,15 @@ LITERAL = [
     ("The mayor, Ana Ruiz, opened the park.", "The mayor, Ana Ruiz, opened the park."),
 ]
 UNSUPPORTED = [
+    (
+        "Patients aged ≥ 65 years had a lower risk (p < 0.001).",
+        "Patients aged ≤ 65 years had a lower risk (p < 0.001).",
+    ),
+    (
+        "Patients aged ≥ 65 years had a lower risk (p < 0.001).",
+        "Patients aged ≥ 65 years had a lower risk (p > 0.001).",
+    ),
+    ("Patients aged ≥ 65 years had a lower risk.", "Patients aged 65 years had a lower risk."),
     ("Revenue rose 5% and profit fell 3%.", "Revenue fell 3%."),
     ("Revenue rose 5% and profit fell 3%.", "Profit rose 5%."),
     ("The firm that bought Acme fired 20 people.", "Acme fired 20 people."),

@@ -38,7 +38,7 @@ def says_something(quote: str) -> bool:
 
 
 _BLOCK_CHARS = 512
-_SIGNS = frozenset("$€£¥₹%‰°+=<>±×/&@#")
+_SIGNS = frozenset("$€£¥₹%‰°+=<>≤≥≈~±×/&@#")
 _MINUS = re.compile(r"(?:\s|^)[-–]$|−$")
 _OPENING = re.compile(r"[$€£¥₹+−-]\s?$")
 _CLOSING = re.compile(r"\s?[%‰°€$£]")
