@@ -104,7 +104,7 @@ PUBLIC = {
         PromptTemplate Reasoning ToolNamespace
     """,
     "sidestream.results": """
-        CitedClaim CitedSource CitedText CodeInterpreterResult FileSearchResult FoundHit ImageGenerationResult Link
+        check_evidence CitedClaim CitedSource CitedText CodeInterpreterResult FileSearchResult FoundHit ImageGenerationResult Link
         MCPResult MediaResult ShellResult ToolSearchResult ToolStage ToolText TypedResult WebFetchResult
         WebSearchResult
     """,

@@ -9,6 +9,10 @@ SURE = ("quoted", "supported")
 
 LITERAL = [
     (
+        "Net sales increased 7.4% to US$12.3bn in 2022.",
+        "Net sales increased 7.4 percent to 12.3 billion US dollars in 2022.",
+    ),
+    (
         "The committee, which met in Geneva, approved the plan on Tuesday.",
         "The committee approved the plan on Tuesday.",
     ),
@@ -28,6 +32,15 @@ LITERAL = [
     ("The mayor, Ana Ruiz, opened the park.", "The mayor, Ana Ruiz, opened the park."),
 ]
 UNSUPPORTED = [
+    (
+        "Patients aged ≥ 65 years had a lower risk (p < 0.001).",
+        "Patients aged ≤ 65 years had a lower risk (p < 0.001).",
+    ),
+    (
+        "Patients aged ≥ 65 years had a lower risk (p < 0.001).",
+        "Patients aged ≥ 65 years had a lower risk (p > 0.001).",
+    ),
+    ("Patients aged ≥ 65 years had a lower risk.", "Patients aged 65 years had a lower risk."),
     ("Revenue rose 5% and profit fell 3%.", "Revenue fell 3%."),
     ("Revenue rose 5% and profit fell 3%.", "Profit rose 5%."),
     ("The firm that bought Acme fired 20 people.", "Acme fired 20 people."),
@@ -188,3 +201,21 @@ def test_unspaced_script_needs_whole_clause():
     assert judge("東京は日本の首都です", "東京は日本の首都です。人口は多い。").state == "quoted"
     assert judge("日本の首都です", "東京は日本の首都です。").state == "not-found"
     assert judge("大阪は日本の首都です", "東京は日本の首都です。").state == "not-found"
+
+
+TABLE = "\n".join(
+    f"Station {name} recorded {1000 + 37 * at:,} mm of rain in 1998." for at, name in enumerate("ABCDEFGHIJKLMNOPQRST")
+)
+
+
+@requirement("R230")
+def test_claim_is_found_among_many_similar_sentences():
+    assert judge("Station S recorded 1666 mm of rain in 1998.", TABLE).state == "supported"
+    assert judge("Station S recorded 1,666 mm of rain in 1999.", TABLE).state == "contradicted"
+
+
+@requirement("R230")
+def test_value_of_another_sentence_is_not_contradicted():
+    passage = "The plant built 500 cars in 2019. After the strike the plant built only 700 cars."
+    found = judge("The plant built 700 cars.", passage)
+    assert (found.state, "differs within itself" in found.reason) == ("not-found", True)

@@ -21,6 +21,9 @@ _SCORED_WORDS = 6
 """Words of a claim that are looked for in each paragraph: its longest ones."""
 _FORMAT_CHARS = 20_000
 """Characters of a passage that show its number format."""
+_SEPARATOR = re.compile(r"(?<=[0-9])[.,' \u00a0\u202f](?=[0-9])")
+_RIVALS = frozenset({"number", "date", "name"})
+"""Checks whose conflict counts for nothing if another sentence of the source has the claimed value."""
 _REPORTING = stems_of(lexicon.REPORTING)
 _FRAME = re.compile(
     r"\s*(?:according to (?:the|this|that) [a-z]+(?: [a-z]+)?,|the (?:report|document|article|source|study|text|passage"
@@ -89,7 +92,8 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
         return Evidence("not-found", "the claim has no words to compare")
     frame = quotes.frame_of(claim, cited)
     best: Evidence | None = None
-    for sentence in _candidates(said, passage):
+    candidates = _candidates(said, passage)
+    for sentence in candidates:
         continental = is_ambiguous(sentence.text) and is_continental(passage[:_FORMAT_CHARS])
         found = _framed_quote(frame, places, sentence, continental=continental) if cited else None
         if found is None or found.state != "quoted":
@@ -98,6 +102,9 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
             best = found
         if best.state in ("supported", "quoted"):
             break
+    if best is not None and best.state == "contradicted" and (other := _rival(best, said, candidates)) is not None:
+        reason = f"the source differs within itself: {best.reason}"
+        return Evidence("not-found", reason, best.checks, (other.start, other.end))
     if best is None:
         return Evidence("not-found", "no sentence of the source shares its words", (ClaimCheck("words", False),))
     if best.state == "supported" and best.place is not None and not cited:
@@ -107,6 +114,24 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
             checks = (ClaimCheck("quote", True), *best.checks)
             return Evidence("quoted", "the source has this sentence", checks, (start + place[0], start + place[1]))
     return best
+
+
+def _rival(found: Evidence, claim: Sequence[Token], candidates: Iterable[Sentence]) -> Sentence | None:
+    """Return another sentence that has the value or name which the contradicted claim gives, in a similar context."""
+    failed = next((check for check in found.checks if not check.passed), None)
+    if failed is None or failed.name not in _RIVALS:
+        return None
+    given = failed.detail.partition("“")[2].partition("”")[0].casefold()
+    words = [token.text.casefold() for token in claim if token.is_word and len(token.key) > 3]
+    for sentence in candidates:
+        folded = sentence.text.casefold()
+        if (
+            (sentence.start, sentence.end) != found.place
+            and given in folded
+            and 2 * _points(folded, words) >= len(words)
+        ):
+            return sentence
+    return None
 
 
 def _is_content(token: Token) -> bool:
@@ -124,7 +149,8 @@ def _candidates(claim: Sequence[Token], passage: str) -> list[Sentence]:
     longest = [*sorted(words, key=len)[-_SCORED_WORDS:], *values]
     blocks = _best(((_points(block.text, longest), block) for block in paragraphs(passage)), _PARAGRAPHS)
     found = [entry for block in blocks for entry in sentences(block.text, block.start)]
-    return _best(((_points(entry.text, [*words, *values]), entry) for entry in found), _CANDIDATES)
+    wanted = [*words, *(_SEPARATOR.sub("", value) for value in values)]
+    return _best(((_points(_SEPARATOR.sub("", entry.text), wanted), entry) for entry in found), _CANDIDATES)
 
 
 def _points(text: str, words: Iterable[str]) -> int:
@@ -137,9 +163,13 @@ def _points(text: str, words: Iterable[str]) -> int:
 
 
 def _best(scored: Iterable[tuple[int, Sentence]], count: int) -> list[Sentence]:
-    """Return the entries with the highest scores, without those that have less than half of the highest."""
-    ranked = sorted((entry for entry in scored if entry[0]), key=lambda entry: -entry[0])[:count]
-    return [entry for points, entry in ranked if 2 * points >= ranked[0][0]]
+    """Return the entries with the highest scores, without those that have less than half of the highest.
+
+    Of entries with the same highest score, up to four times as many are returned.
+    """
+    ranked = sorted((entry for entry in scored if entry[0]), key=lambda entry: -entry[0])[: 4 * count]
+    top = ranked[0][0] if ranked else 0
+    return [entry for at, (points, entry) in enumerate(ranked) if points == top or (at < count and 2 * points >= top)]
 
 
 def _compare(claim: Sequence[Token], sentence: Sentence, *, continental: bool) -> Evidence:

@@ -52,7 +52,9 @@ CLAUSE_WORDS: Final = words("but while whereas although though because so yet an
 """Words that begin another clause behind a comma."""
 CLAUSE_BREAKS: Final = words("but while whereas although though")
 """Words that begin another clause without a comma."""
-BOUND_TO_NUMBER: Final = words("to from over under above below before after since until than at least most up")
+BOUND_TO_NUMBER: Final = words(
+    "to from over under above below before after since until than at least most up < > ≤ ≥ ≈ ± ~"
+)
 """Words that change what the number behind them means."""
 PRONOUNS: Final = words("he she it they we i you him her them us me his its their our your my this these those")
 
@@ -128,7 +130,7 @@ even odd; visible invisible; stable unstable; active inactive; complete incomple
 known unknown; equal unequal; common rare; frequent rare; temporary permanent; similar different; same different;
 liquid solid; acid alkaline; ascend descend; exceed undercut; outperform underperform; overestimate underestimate;
 prevent cause; reduce increase; reduce raise; reduce expand; reject adopt; encourage discourage; encrypt decrypt;
-install uninstall; upload download; publish withdraw; hot cool; summer winter; spring autumn
+install uninstall; upload download; publish withdraw; hot cool; summer winter; spring autumn; < >; ≤ ≥; < ≥; > ≤
 """
 
 NEGATING_PREFIXES: Final = ("un", "non", "dis", "in", "im", "il", "ir")

@@ -38,7 +38,7 @@ def says_something(quote: str) -> bool:
 
 
 _BLOCK_CHARS = 512
-_SIGNS = frozenset("$€£¥₹%‰°+=<>±×/&@#")
+_SIGNS = frozenset("$€£¥₹%‰°+=<>≤≥≈~±×/&@#")
 _MINUS = re.compile(r"(?:\s|^)[-–]$|−$")
 _OPENING = re.compile(r"[$€£¥₹+−-]\s?$")
 _CLOSING = re.compile(r"\s?[%‰°€$£]")
@@ -128,7 +128,7 @@ def _normalized(text: str) -> str:
 
 
 def _position(text: str, at: int) -> int:
-    """Return the position in a text of a character of its normalised form."""
+    """Return the original position of a character of the normalised form."""
     sizes = _sizes(text)
     block = max(0, bisect_right(sizes, at) - 1)
     start = block * _BLOCK_CHARS

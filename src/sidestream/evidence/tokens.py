@@ -18,9 +18,10 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
 """Matches a character of a script written without spaces (Thai, Lao, Burmese, Khmer, Chinese, Japanese)."""
 _PIECE = re.compile(
-    rf"(?P<date>(?<![\w.]){dates.DATE})|(?P<number>(?<![\w]){numbers.NUMBER})"
+    rf"(?P<date>(?<![\w.])(?:{dates.DATE}))|(?P<number>(?<!\w)(?:{numbers.NUMBER}))"
+    r"|(?P<sign>US\$|[$€£¥₹%‰°&+×]|[<>≤≥≈±~](?=\s?\d))"
     rf"|(?P<word>[{_UNSPACED}]|[^\W\d_{_UNSPACED}][^\W_{_UNSPACED}²³]*[²³]?(?:[’'][^\W\d_]+)*)"
-    r"|(?P<sign>US\$|[$€£¥₹%‰°&+×])|(?P<digits>\d+)"
+    r"|(?P<digits>\d+)"
 )
 _BREAK = re.compile(
     r"[.!?][\"'”’»)\]*_]*\s+(?=[\"'“‘„«(\[*_]*[^\Wa-z_])|[。！？]|\n\s*\n|\n(?=\s*(?:[-*•#>|]|\d{1,3}[.)]\s))|\n"

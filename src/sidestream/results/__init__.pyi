@@ -3,6 +3,9 @@
 from sidestream.agent.media import (
     MediaResult as MediaResult,
 )
+from sidestream.portable.fetch.fetcher import (
+    check_evidence as check_evidence,
+)
 from sidestream.results.citations import (
     CitedClaim as CitedClaim,
     CitedSource as CitedSource,

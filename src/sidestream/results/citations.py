@@ -6,13 +6,14 @@ the same number wherever it is cited. Files written by tools are cited by name i
 
 import heapq
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.evidence.verdict import UNCHECKED, Evidence, EvidenceState
+from sidestream.jsontext import Json, as_object
 from sidestream.messages.message import TextPart
 from sidestream.parts import (
     Finish,
@@ -37,6 +38,7 @@ _GENERATED = ("container_file", "file_path")
 _MARKDOWN = re.compile(r"([\\\[\]`*_<>])")
 
 Marker = Callable[["CitedSource"], str]
+R = TypeVar("R", bound=Content)
 
 _WEAKNESS: dict[EvidenceState, int] = {
     "unchecked": 0,
@@ -421,7 +423,7 @@ def citations_of(result: Content, style: CitationStyle = "numbers") -> Citations
 
 
 def claims_of(result: Content) -> tuple[CitedClaim, ...]:
-    """Return the claims of a result, in the order of their sources. A later source with the same id replaces one."""
+    """Return a result's claims, in the order of their sources. A later source with the same id replaces one."""
     texts = _texts(result)
     found: dict[tuple[int, str], CitedClaim] = {}
     step = 0
@@ -441,6 +443,25 @@ def claims_of(result: Content) -> tuple[CitedClaim, ...]:
                 marker=(first, last) if first is not None and last is not None else None,
             )
     return tuple(found.values())
+
+
+def with_evidence(
+    result: R, evidence: Mapping[tuple[int, str], Evidence], marks: Mapping[tuple[int, str], Mapping[str, Json]]
+) -> R:
+    """Return a result whose sources have this evidence and these `sidestream` metadata, by step and source id."""
+    parts: list[StreamPart] = []
+    step = 0
+    for part in result.parts:
+        if isinstance(part, StepStart):
+            step = part.step
+        if isinstance(part, Source) and (step, part.id) in evidence:
+            known = part.provider_metadata or {}
+            own = {**as_object(known.get("sidestream")), **marks.get((step, part.id), {})}
+            metadata = {**known, "sidestream": own} if own else part.provider_metadata
+            parts.append(replace(part, evidence=evidence[step, part.id], provider_metadata=metadata))
+        else:
+            parts.append(part)
+    return replace(result, parts=tuple(parts))
 
 
 def _claim_span(source: Source, text: str) -> tuple[int, int]:

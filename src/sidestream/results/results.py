@@ -5,7 +5,7 @@
 """
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
@@ -138,6 +138,15 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
         from sidestream.results.citations import claims_of
 
         return claims_of(self)
+
+    async def check_evidence(self, *, allow_hosts: Sequence[str] = ()) -> "ChatResult[T]":
+        """Fetch the cited pages, and return this result with the evidence of each citation.
+
+        `allow_hosts` are hosts, or `host:port`, that may have a private address.
+        """
+        from sidestream.results import check_evidence
+
+        return await check_evidence(self, allow_hosts=allow_hosts)
 
     def _repr_markdown_(self) -> str:
         from sidestream.results.notebook import markdown

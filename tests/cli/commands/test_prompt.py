@@ -564,6 +564,32 @@ def test_usage_shows_tokens_and_cost_on_stderr(sidestream: Run):
     assert unknown.stderr == "usage: 36 tokens in, 1 out, cost unknown (no price: openai-responses:gpt-x)\n"
 
 
+@requirement("R230")
+def test_check_shows_each_claim_with_its_state(sidestream: Run):
+    link = "([a](http://127.0.0.1:9/a))"
+    text = f"Oslo is old. {link}"
+    note = {
+        "type": "url_citation",
+        "url": "http://127.0.0.1:9/a",
+        "title": "A",
+        "start_index": 13,
+        "end_index": len(text),
+    }
+    replies = [ResponsesScript().text(text, annotations=[note]).reply() for _ in range(2)]
+    with FakeProvider([*replies, ResponsesScript().text("Hello").reply()]).in_thread() as fake:
+        shown = sidestream("-m", "openai-responses:m", "--check", "Hi", base_url=fake.base_url)
+        lines = sidestream("-m", "openai-responses:m", "--check", "--json", "Hi", base_url=fake.base_url)
+        none = sidestream("-m", "openai-responses:m", "--check", "Hi", base_url=fake.base_url)
+    assert shown.returncode == lines.returncode == none.returncode == 0
+    assert "evidence:\n  unreachable: Oslo is old.\n      A  http://127.0.0.1:9/a: " in shown.stderr
+    sources = [part for line in lines.stdout.splitlines() if (part := json.loads(line))["type"] == "source"]
+    assert [(part["id"], part.get("evidence", {}).get("state")) for part in sources] == [
+        (sources[0]["id"], None),
+        (sources[0]["id"], "unreachable"),
+    ]
+    assert "evidence: the answer cites no source" in none.stderr
+
+
 @requirement("R73")
 def test_cost_limit_rejects_model_without_price(sidestream: Run):
     with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from cli.command import Run
@@ -20,7 +21,21 @@ from sidestream.cli.display import live_screen
 from sidestream.cli.display.live_screen import LiveScreen, MarkdownStream, drawn, picture_protocol
 from sidestream.cli.display.progress import Detail, ProgressView
 from sidestream.cli.display.screen import Screen
-from sidestream.parts import StreamPart, StreamStart, ToolCall, ToolInputDelta, ToolResult
+from sidestream.evidence import Evidence
+from sidestream.parts import (
+    Finish,
+    Source,
+    StepStart,
+    StreamPart,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolInputDelta,
+    ToolResult,
+    Usage,
+)
 from sidestream.replay.provider import replay
 from sidestream.testing import (
     FakeProvider,
@@ -102,6 +117,30 @@ def watch(
 
     asyncio.run(play())
     return Terminal(width, 200).feed(place.getvalue()).text, screen
+
+
+@requirement("R230")
+def test_sources_show_what_their_evidence_is():
+    place = io.StringIO()
+    view = ProgressView(Screen(place, place), detail=Detail(hints=False))
+    found = Source("s1", "url", url="https://a.test/", title="A", start=0, end=4, text_id="t")
+    wrong = Evidence("contradicted", "the claim says “5 km”, the source “5 m”")
+    sources = [
+        replace(found, evidence=Evidence("supported", "one sentence of the source says this")),
+        replace(found, id="s2", url="https://b.test/", title="B", evidence=wrong),
+        replace(found, id="s3", url="https://c.test/", title="C"),
+    ]
+    for part in (StreamStart(()), StepStart(0), TextStart("t"), TextDelta("t", "True."), *sources, TextEnd("t")):
+        view.feed(part)
+    view.feed(Finish("stop", Usage()))
+    shown = [line.strip() for line in place.getvalue().partition("sources:")[2].splitlines() if line.strip()]
+    assert shown == [
+        "[1] A  https://a.test/",
+        "supported: one sentence of the source says this",
+        "[2] B  https://b.test/",
+        "contradicted: the claim says “5 km”, the source “5 m”",
+        "[3] C  https://c.test/",
+    ]
 
 
 @requirement("R171")

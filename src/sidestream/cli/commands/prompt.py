@@ -10,7 +10,8 @@ from sidestream.cli.inputs import options
 
 if TYPE_CHECKING:
     from sidestream.cli.display.formatting import Place
-    from sidestream.cli.display.view import ViewOptions
+    from sidestream.cli.display.screen import Screen
+    from sidestream.cli.display.view import KeptView, ViewOptions
     from sidestream.cli.inputs.agent_factory import AgentFactory
     from sidestream.cli.inputs.named_files import Template
     from sidestream.messages.message import MessagePart
@@ -53,6 +54,7 @@ class LogChoice(NamedTuple):
 @click.option("-x", "--extract", is_flag=True, help="Print only the first fenced code block of the answer.")
 @click.option("--xl", "--extract-last", "extract_last", is_flag=True, help="Print only the last fenced code block.")
 @click.option("--no-stream", is_flag=True, help="Do not stream the answer.")
+@click.option("--check", is_flag=True, help="Fetch the cited pages, and show what each citation proves.")
 @click.option("-c", "--continue", "is_latest", is_flag=True, help="Continue the latest logged conversation.")
 @click.option("--cid", metavar="ID", help="Continue the logged conversation with this id or prefix.")
 @click.option("-n", "--no-log", is_flag=True, help="Do not log the prompt and its answer.")
@@ -77,6 +79,7 @@ def prompt(
     extract: bool,
     extract_last: bool,
     no_stream: bool,
+    check: bool,
     is_latest: bool,
     cid: str | None,
     no_log: bool,
@@ -152,7 +155,9 @@ def prompt(
         usage=usage,
         is_plain=plain,
     )
-    sending = Sending(keeps_model=keeps_model, streams=not no_stream, extracts=place_of(extract, extract_last))
+    sending = Sending(
+        keeps_model=keeps_model, streams=not no_stream, extracts=place_of(extract, extract_last), checks=check
+    )
     return run_async(_send(agents, view_options, [text, *parts], logging, sending))
 
 
@@ -164,6 +169,8 @@ class Sending(NamedTuple):
     streams: bool
     extracts: "Place | None"
     """Code block to print. None means the whole answer."""
+    checks: bool = False
+    """Whether to fetch cited pages and compare them with the answer."""
 
 
 def place_of(first: bool, last: bool) -> "Place | None":
@@ -184,12 +191,13 @@ async def _send(
 
     from sidestream.cli.chat.line_reader import TerminalReader
     from sidestream.cli.chat.session import create_session, new_id
-    from sidestream.cli.display.view import screen_and_view
+    from sidestream.cli.display.view import KeptView, screen_and_view
     from sidestream.cli.stdio import is_terminal
     from sidestream.store.opening import open_store
 
     answer = StringIO() if sending.extracts is not None else None
     screen, view = screen_and_view(view_options, prompts_for_approval=True, answer=answer)
+    kept = view = KeptView(view) if sending.checks else view
     read_answer = TerminalReader(None).answer if is_terminal(sys.stdin) else None
     store = open_store(agents.config.store) if logging.is_logged else None
     try:
@@ -203,6 +211,8 @@ async def _send(
             screen.line(f"conversation {id}", "dim")
         if await session.settle(read_answer) and session.outcome == "complete":
             await session.turn(message, stream=sending.streams)
+        if isinstance(kept, KeptView):
+            await _check(kept, screen, as_json=view_options.as_json)
         if answer is not None and sending.extracts is not None:
             print_code(answer.getvalue(), sending.extracts)
         return session.exit_code
@@ -210,6 +220,31 @@ async def _send(
         await agents.aclose()
         if store is not None:
             await store.aclose()
+
+
+async def _check(view: "KeptView", screen: "Screen", *, as_json: bool) -> None:
+    """Fetch the cited pages, and print each claim with what its citation proves.
+
+    With `as_json`, print the checked sources as parts, under the ids that they had.
+    """
+    from sidestream.cli.display import formatting
+    from sidestream.cli.display.screen import one_line
+    from sidestream.results.results import ChunkFold, fold
+
+    folding = ChunkFold()
+    result = fold([chunk for part in view.parts for chunk in folding.feed(part)])
+    checked = await result.check_evidence()
+    if as_json:
+        for source in checked.sources:
+            view.feed(source)
+        return
+    claims = checked.claims()
+    screen.line("evidence:" if claims else "evidence: the answer cites no source", "bold")
+    for claim in claims:
+        found = claim.source.evidence
+        style = "dim" if found.state in ("quoted", "supported") else "yellow"
+        screen.line(f"  {found.state}: {one_line(claim.text, 200)}", style)
+        screen.line(f"      {formatting.source(claim.source)}: {one_line(found.reason, 300)}", "dim")
 
 
 def print_code(answer: str, place: "Place") -> None:

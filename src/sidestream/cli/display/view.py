@@ -18,8 +18,10 @@ from sidestream.run.run import Run
 class View(Protocol):
     """A renderer of stream parts. One view can show several runs in sequence."""
 
-    has_unsaved: bool
-    """Whether saving a file has failed."""
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether saving a file has failed."""
+        ...
 
     def feed(self, part: StreamPart) -> None:
         """Render the next part."""
@@ -59,6 +61,28 @@ class JsonLinesView:
 
     def close(self) -> None:
         """Do nothing, because every line is complete."""
+
+
+class KeptView:
+    """A view that also keeps the parts of its runs."""
+
+    def __init__(self, view: View) -> None:
+        self.parts: list[StreamPart] = []
+        self._view = view
+
+    @property
+    def has_unsaved(self) -> bool:
+        return self._view.has_unsaved
+
+    def feed(self, part: StreamPart) -> None:
+        self.parts.append(part)
+        self._view.feed(part)
+
+    def heading(self, text: str) -> None:
+        self._view.heading(text)
+
+    def close(self) -> None:
+        self._view.close()
 
 
 class ViewOptions(Struct, frozen=True, kw_only=True):

@@ -1,22 +1,32 @@
 """A fetcher of web pages with a cache that follows the servers' freshness and validators."""
 
+import asyncio
+import hashlib
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
+from urllib.robotparser import RobotFileParser
 
 from msgspec import Struct
 from msgspec.structs import replace
 from yarl import URL
 
-from sidestream.errors import DocumentError, FetchError
+from sidestream.errors import DocumentError, FetchError, SidestreamError
+from sidestream.evidence import Evidence, judge
+from sidestream.jsontext import Json
 from sidestream.limits import MIB
 from sidestream.portable.documents import PAGE_LIMITS, Document, DocumentLimits, read
 from sidestream.portable.fetch.policy import EgressPolicy
+from sidestream.results.citations import claims_of, with_evidence
+from sidestream.results.results import ChatResult
+from sidestream.text.html import is_web
 from sidestream.wire.egress import AddressPolicy, public_only
 from sidestream.wire.pages import FetchedPage, PageLimits, get_page
 
+T = TypeVar("T")
 MAX_CACHED_BYTES = 32 * MIB
 """Maximum size of cached pages in memory. The least recently used are evicted."""
 MAX_FRESH_S = 3600.0
@@ -77,14 +87,7 @@ class Fetcher:
         if entry is not None and time.monotonic() < entry.fresh_until:
             self._cache.move_to_end(url)
             return replace(entry.page, is_cached=True)
-        page = await get_page(
-            url,
-            check=self.policy.check,
-            is_named=self._is_named,
-            headers=_validators(entry),
-            limits=self._limits,
-            policy=self._addresses,
-        )
+        page = await self.get(url, _validators(entry))
         if page.status == 304 and entry is not None:
             fetched = replace(entry.page, retrieved=datetime.now(UTC))
             self._keep(url, fetched, page.headers, entry)
@@ -98,6 +101,17 @@ class Fetcher:
         )
         self._keep(url, fetched, page.headers, None)
         return fetched
+
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> FetchedPage:
+        """Request a URL within the policy, without cache and conversion. Raises FetchError if that fails."""
+        return await get_page(
+            url,
+            check=self.policy.check,
+            is_named=self._is_named,
+            headers=headers,
+            limits=self._limits,
+            policy=self._addresses,
+        )
 
     def _is_named(self, url: URL) -> bool:
         return self.policy.is_named(str(url))
@@ -132,6 +146,76 @@ class Fetcher:
         entry = self._cache.pop(url, None)
         if entry is not None:
             self._size -= _size(entry.page)
+
+
+AGENT_NAME = "sidestream"
+"""Name under which robots.txt files are read."""
+MAX_PARALLEL_CHECKS = 4
+_LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
+
+
+async def check_evidence(result: ChatResult[T], *, allow_hosts: Sequence[str] = ()) -> ChatResult[T]:
+    """Fetch the pages that an answer cites, and return the answer with the evidence of each citation.
+
+    Citations that were checked keep their evidence. Pages that cannot be fetched, or that their robots.txt closes, are
+    `unreachable`. `allow_hosts` are hosts, or `host:port`, that may have a private address.
+    """
+    claims = [claim for claim in claims_of(result) if claim.source.evidence.state == "unchecked"]
+    urls = dict.fromkeys(claim.source.url for claim in claims if claim.source.url and is_web(claim.source.url))
+    reader = _CitedPages(Fetcher(EgressPolicy(allow_hosts=allow_hosts)))
+    pages = dict(zip(urls, await asyncio.gather(*map(reader.read, urls)), strict=True))
+    evidence: dict[tuple[int, str], Evidence] = {}
+    marks: dict[tuple[int, str], Mapping[str, Json]] = {}
+    for claim in claims:
+        page = pages.get(claim.source.url or "")
+        if page is None:
+            continue
+        key = claim.step, claim.source.id
+        if isinstance(page, str):
+            evidence[key] = Evidence("unreachable", page)
+            continue
+        found = judge(claim.text, _LINK_TARGET.sub("]", page.document.text))
+        moved = f"; the page has moved to {page.final_url}" if page.final_url != page.url else ""
+        evidence[key] = replace(found, reason=f"{found.reason}{moved}")
+        digest = hashlib.sha256(page.body).hexdigest()
+        marks[key] = {"snapshot": {"sha256": digest, "url": page.final_url, "retrieved_at": page.retrieved_at}}
+    return with_evidence(result, evidence, marks)
+
+
+class _CitedPages:
+    """Reads cited pages, a few at a time, as far as their robots.txt files allow."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+        self._robots: dict[str, RobotFileParser] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._gate = asyncio.Semaphore(MAX_PARALLEL_CHECKS)
+
+    async def read(self, url: str) -> Fetched | str:
+        """Return the page, or the reason why it cannot be read."""
+        async with self._gate:
+            try:
+                if not await self._is_open(url):
+                    return "the site's robots.txt does not allow reading the page"
+                return await self._fetcher.fetch(url)
+            except (SidestreamError, ValueError) as error:
+                return str(error)
+
+    async def _is_open(self, url: str) -> bool:
+        origin = str(URL(url).origin())
+        async with self._locks.setdefault(origin, asyncio.Lock()):
+            if origin not in self._robots:
+                self._robots[origin] = await self._rules(origin)
+        return self._robots[origin].can_fetch(AGENT_NAME, url)
+
+    async def _rules(self, origin: str) -> RobotFileParser:
+        rules = RobotFileParser()
+        try:
+            text = (await self._fetcher.get(f"{origin}/robots.txt")).body.decode("utf-8", "replace")
+        except FetchError:
+            text = ""
+        rules.parse(text.splitlines())
+        return rules
 
 
 def _size(page: Fetched) -> int:

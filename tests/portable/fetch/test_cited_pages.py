@@ -1,0 +1,74 @@
+"""Citations that a provider reports: the cited pages are fetched, within the policy, and compared."""
+
+from aiohttp import web
+
+from requirements import requirement
+from sidestream import Agent, ChatResult
+from sidestream.testing import FakeProvider, ResponsesScript
+from support.web_pages import Site, page, serve
+
+FACTS = "<title>Facts</title><main><p>The <a href='/x'>bridge</a> is 1,870 metres long. It opened on 9 June 1967.</p></main>"
+CLAIMS = {
+    "/facts": "The bridge is 1870 m long.",
+    "/wrong": "The bridge is 1,780 metres long.",
+    "/old": "It opened on June 9, 1967.",
+    "/closed": "The bridge is 1,870 metres long.",
+    "/gone": "The bridge is old.",
+}
+PAGES = {
+    "/facts": page(FACTS),
+    "/wrong": page(FACTS),
+    "/old": web.Response(status=301, headers={"Location": "/facts"}),
+    "/closed": page(FACTS),
+    "/robots.txt": web.Response(text="User-agent: *\nDisallow: /closed\n"),
+}
+
+
+async def answer(site: Site) -> ChatResult[str]:
+    text, notes = "", []
+    for path, claim in CLAIMS.items():
+        link = f"([site]({site.url(path)}))"
+        start = len(text) + len(claim) + 1
+        text += f"{claim} {link} "
+        note = {"type": "url_citation", "url": site.url(path), "title": path}
+        notes.append({**note, "start_index": start, "end_index": start + len(link)})
+    async with FakeProvider([ResponsesScript().text(text, annotations=notes).reply()]) as fake:
+        return await Agent("openai-responses:m", base_url=fake.base_url, api_key="k").send("How long?")
+
+
+@requirement("R230")
+async def test_cited_pages_are_fetched_and_compared_on_request():
+    async with serve(PAGES) as site:
+        result = await answer(site)
+        assert not site.requests
+        checked = await result.check_evidence(allow_hosts=[site.host])
+        again = await checked.check_evidence(allow_hosts=[site.host])
+    states = {source.title: source.evidence.state for source in checked.sources}
+    assert states == {
+        "/facts": "supported",
+        "/wrong": "contradicted",
+        "/old": "supported",
+        "/closed": "unreachable",
+        "/gone": "unreachable",
+    }
+    reasons = {source.title: source.evidence.reason for source in checked.sources}
+    assert "1,780 metres" in reasons["/wrong"]
+    assert "moved to" in reasons["/old"]
+    assert "robots.txt" in reasons["/closed"]
+    paths = [request.path for request in site.requests]
+    assert sorted(paths) == ["/facts", "/facts", "/gone", "/old", "/robots.txt", "/wrong"]
+    assert {source.evidence.state for source in result.sources} == {"unchecked"}
+    assert again.sources == checked.sources
+    (facts, *_) = checked.sources
+    assert facts.provider_metadata is not None
+    snapshot = facts.provider_metadata["sidestream"]["snapshot"]
+    assert (len(snapshot["sha256"]), snapshot["url"]) == (64, site.url("/facts"))
+    assert "(contradicted: " in checked.cited_text().listing
+
+
+@requirement("R230")
+async def test_private_host_is_unreachable_unless_named():
+    async with serve(PAGES) as site:
+        checked = await (await answer(site)).check_evidence()
+    assert {source.evidence.state for source in checked.sources} == {"unreachable"}
+    assert not site.requests
