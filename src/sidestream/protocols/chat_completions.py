@@ -1,14 +1,15 @@
 """Encoder of a run as chunks of OpenAI's Chat Completions API.
 
 The API has one text, reasoning, and calls of the client's functions. It has no equivalent for tools run by the server
-or a provider. Their sources become annotations of the text; the log has the rest.
+or a provider. Their sources become annotations of the text, and their files links in `files`; the log has the rest.
 """
 
 from collections.abc import Callable, Collection
 from typing import Any
 
 from sidestream import jsontext, parts
-from sidestream.jsontext import JsonObject, as_object
+from sidestream.jsontext import JsonObject, as_object, without_none
+from sidestream.results.content import is_hit
 from sidestream.tools.approvals import APPROVAL_TOOL, ApprovalCall
 
 _REASONS: dict[parts.FinishReason, str] = {
@@ -27,7 +28,8 @@ class ChatCompletionsEncoder:
     """An encoder of one run's parts as chunks.
 
     `functions` are the names of the tools that the client runs. `ask` returns the call that asks the client for an
-    approval, or the error if it cannot answer one.
+    approval, or the error if it cannot answer one. `url_of` returns the URL of a file, which the API has no field for;
+    files are sent in `files`, a field that SDKs pass on.
     """
 
     def __init__(
@@ -39,11 +41,13 @@ class ChatCompletionsEncoder:
         functions: Collection[str] = (),
         include_usage: bool = False,
         ask: Callable[[parts.ToolApprovalRequest], ApprovalCall | parts.Error] | None = None,
+        url_of: Callable[[parts.File], str] | None = None,
     ) -> None:
         self._base = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
         self._functions = frozenset(functions)
         self._include_usage = include_usage
         self._ask = ask
+        self._url_of = url_of
         self._calls: dict[str, int] = {}
         """Indexes of the client's calls, by call id."""
         self._written: set[str] = set()
@@ -158,6 +162,13 @@ class ChatCompletionsEncoder:
         name: JsonObject = {"name": part.name} if is_new else {}
         return [self._call_chunk(part.id, {**name, "arguments": text}, is_new=is_new)]
 
+    def file(self, part: parts.File) -> list[JsonObject]:
+        """Return a file that a tool made, as a link."""
+        if self._url_of is None or is_hit(part):
+            return []
+        file = {"id": part.id, "name": part.name, "mime_type": part.mime_type, "url": self._url_of(part)}
+        return [self._chunk({"files": [without_none(file)]})]
+
     def approval(self, part: parts.ToolApprovalRequest) -> list[JsonObject]:
         """Ask the client for an approval with a call, or fail if it cannot answer."""
         if self._ask is None or part.is_external:
@@ -197,6 +208,7 @@ _HANDLERS: dict[type, Callable[[ChatCompletionsEncoder, Any], list[JsonObject]]]
     parts.ToolInputStart: ChatCompletionsEncoder.input_start,
     parts.ToolInputDelta: ChatCompletionsEncoder.input_delta,
     parts.ToolCall: ChatCompletionsEncoder.call,
+    parts.File: ChatCompletionsEncoder.file,
     parts.ToolApprovalRequest: ChatCompletionsEncoder.approval,
     parts.Error: ChatCompletionsEncoder.failed,
     parts.Finish: ChatCompletionsEncoder.finish,
@@ -218,6 +230,8 @@ def completion(chunks: list[JsonObject]) -> JsonObject:
                 if name in delta:
                     message[name] = (message.get(name) or "") + delta[name]
             message.setdefault("annotations", []).extend(delta.get("annotations", ()))
+            if "files" in delta:
+                message.setdefault("files", []).extend(delta["files"])
             for piece in delta.get("tool_calls", ()):
                 if piece["index"] == len(calls):
                     calls.append({"id": piece["id"], "type": "function", "function": dict(piece["function"])})

@@ -129,6 +129,20 @@ async def test_closed_agent_asks_through_declared_tool(tmp_path: Path) -> None:
 
 
 @requirement("R212")
+async def test_client_of_closed_agent_declares_only_approval_tool(tmp_path: Path) -> None:
+    closed = dict.fromkeys(OPEN, False)
+    tool = {"name": "sidestream_approval", "description": "Asks.", "parameters": {"type": "object", "properties": {}}}
+    tools = [{"type": "function", "function": tool}]
+    async with FakeProvider([script(CALL), said("Done.")]) as fake, server_at(fake, tmp_path, **closed) as url:
+        async with asyncio.timeout(BOUND_S):
+            asked, _, _ = await completed(url, ASK, stream=False, tools=tools)
+            (call,) = asked["tool_calls"]
+            yes = {"role": "tool", "tool_call_id": call["id"], "content": '{"approved": true}'}
+            answer, _, _ = await completed(url, [*ASK, asked, yes], stream=False, tools=tools)
+        assert (answer["content"], deleted) == ("Done.", ["a.txt"])
+
+
+@requirement("R212")
 async def test_openai_sdk_denies_beside_its_own_function(tmp_path: Path) -> None:
     replies = [script(CALL, ("call_2", "add", {"a": 1})), said("Not deleted.")]
     async with FakeProvider(replies) as fake, server_at(fake, tmp_path) as url, asyncio.timeout(BOUND_S):

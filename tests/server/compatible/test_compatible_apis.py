@@ -13,10 +13,10 @@ import pytest
 
 from requirements import requirement
 from server.serving import agent_of, serving
-from sidestream import Agent, CodeInterpreter, Limits, open_store
+from sidestream import Agent, CodeInterpreter, ImageGeneration, Limits, open_store
 from sidestream.server import create_app
 from sidestream.server.runs.service import job_of
-from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply, sse
+from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply, pixel_png, sse
 from support.serving import OPEN, served
 
 KEY = "key-0123456789"
@@ -491,3 +491,21 @@ async def test_upstream_error_keeps_type_and_code_in_every_api(
     assert len(set(messages)) == 1
     assert str(sent) not in messages[0]
     assert "read https://example.com/limits" in messages[0]
+
+
+async def test_openai_sdk_gets_links_to_files(tmp_path: Path):
+    picture = pixel_png(1, 2, 3)
+    replies = [ResponsesScript().image(picture).text("Here.").reply() for _ in range(2)]
+    async with (
+        server_with(replies, tmp_path, server_side_tools=[ImageGeneration()]) as (url, _),
+        chat_client(url) as client,
+        httpx2.AsyncClient() as browser,
+    ):
+        given: Any = [{"role": "user", "content": "Draw"}]
+        whole: Any = await client.chat.completions.create(model="main", messages=given)
+        (file,) = whole.choices[0].message.files
+        assert file["mime_type"] == "image/png"
+        assert (await browser.get(file["url"])).content == picture
+        chunks: Any = await client.chat.completions.create(model="main", messages=given, stream=True)
+        deltas = [chunk.choices[0].delta async for chunk in chunks]
+        assert [delta.files[0]["mime_type"] for delta in deltas if getattr(delta, "files", None)] == ["image/png"]

@@ -120,16 +120,14 @@ async def test_vendor_sdks_read_streams_with_waits(tmp_path: Path) -> None:
 
 
 @requirement("R213")
-async def test_queue_is_reported_until_worker_comes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("path", "body", "start"), STREAMS, ids=[path for path, _, _ in STREAMS])
+async def test_queue_is_reported_until_worker_comes(tmp_path: Path, path: str, body: Json, start: str) -> None:
     async with server_with([said("Hello.")], tmp_path, engine="embedded") as (url, session, agent):
-        async with asyncio.timeout(BOUND_S), aclosing(lines_of(session, f"{url}/api/chat", chat_of("c1"))) as lines:
-            waits: list[Json] = []
-            async for line in lines:
-                if '"data-waiting"' in line:
-                    waits.append(json.loads(line.removeprefix("data: "))["data"])
-                    break
-            assert (waits[0]["reason"], waits[0]["over"]) == ("queue", False)
+        async with asyncio.timeout(BOUND_S), aclosing(lines_of(session, url + path, body)) as lines:
+            wait = await anext(line async for line in lines if line.startswith(start))
+            assert '"reason":"queue"' in wait
+            assert '"over":false' in wait
             async with working(tmp_path / "talks.db", "embedded", agent):
                 rest = [line async for line in lines]
-        assert any('"data-waiting"' in line and '"over":true' in line for line in rest)
+        assert [line for line in rest if line.startswith(start) and '"over":true' in line]
         assert any("Hello." in line for line in rest)

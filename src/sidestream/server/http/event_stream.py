@@ -27,9 +27,9 @@ async def parts_of(runs: Runs, info: RunInfo, *, load: bool = True) -> AsyncGene
 
     Ends with an error if another process restarts a step whose parts were already yielded.
     """
-    is_in_step = False
+    is_in_step, queued = False, None
     try:
-        async with aclosing(runs.read(info.conversation, info.start, load=load)) as batches:
+        async with aclosing(runs.read(info.conversation, info.start - 1, load=load)) as batches:
             async for batch in batches:
                 parts: list[StreamPart] = []
                 for record in batch:
@@ -38,9 +38,10 @@ async def parts_of(runs: Runs, info: RunInfo, *, load: bool = True) -> AsyncGene
                         yield [*parts, Error("provider", message, code="interrupted", retryable=True)]
                         return
                     if isinstance(record.body, RunStarted):
+                        parts += [] if queued is None else [queued.part(is_over=True)]
                         job = job_in(record.body.details)
-                        wait = job.queue_wait(record.time) if job is not None else None
-                        parts += [] if wait is None else [wait.part()]
+                        queued = job.queue_wait(record.time) if job is not None else None
+                        parts += [] if queued is None else [queued.part()]
                     if isinstance(record.body, Segment):
                         is_in_step = record.kind != "step-finish" and (is_in_step or record.kind == "step-start")
                         parts += record.body.parts

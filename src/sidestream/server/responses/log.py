@@ -16,7 +16,7 @@ from sidestream.parts import Custom, Error, Steer, StepStart, ToolApprovalReques
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import Dialect, ResponseHead
 from sidestream.store import records
-from sidestream.transport.waits import WAITING
+from sidestream.transport.waits import WAITING, RequestWait
 
 API = "responses"
 DELETED = "deleted"
@@ -168,6 +168,7 @@ class ResponseFold:
         """Ids of all accepted steering messages."""
         self.waits: list[Custom] = []
         """Waits of the run, for which the API has no events."""
+        self._queue_wait: RequestWait | None = None
         self._is_over = False
 
     @property
@@ -218,8 +219,7 @@ class ResponseFold:
             namespaces={name: _texts(entry) for name, entry in as_object(details.get("namespaces")).items()},
             include=_texts(details.get("include")),
         )
-        if (wait := self._info.job.queue_wait(record.time)) is not None:
-            self.waits.append(wait.part())
+        self._queued(record)
         for part in self._early:
             if isinstance(part, ToolCall):
                 encoder.tools.knows(part)
@@ -241,6 +241,7 @@ class ResponseFold:
             case records.ToolStarted(call_id=call_id):
                 return encoder.started(call_id)
             case records.RunStarted() if record.seq > self._info.start:
+                self._queued(record)
                 return encoder.resumed()
             case records.RunCancelled():
                 encoder.at = record.time
@@ -250,6 +251,17 @@ class ResponseFold:
                 return []
             case _:
                 return []
+
+    def _queued(self, record: records.Record) -> None:
+        """Note that the run waits for a worker, or that one has come."""
+        body = record.body
+        job = job_in(body.details) if isinstance(body, records.RunStarted) else None
+        wait = job.queue_wait(record.time) if job is not None else None
+        if self._queue_wait is not None:
+            self.waits.append(self._queue_wait.part(is_over=True))
+        if wait is not None:
+            self.waits.append(wait.part())
+        self._queue_wait = wait
 
     def _steer(self, part: Steer) -> None:
         if part.status == "accepted":
