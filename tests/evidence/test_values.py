@@ -3,8 +3,7 @@
 import pytest
 
 from requirements import requirement
-from sidestream.evidence.dates import Day
-from sidestream.evidence.numbers import Quantity, is_continental
+from sidestream.evidence.numbers import Day, Quantity, is_continental
 from sidestream.evidence.quotes import place_of, quotations, says_something
 from sidestream.evidence.tokens import is_same, sentences, stem, tokens
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 from hostile.durable_chaos import Chaos
-from sidestream.durable.engines.opening import open_engine
+from sidestream.durable.engines import open_engine
 from sidestream.durable.engines.protocol import Engine
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore

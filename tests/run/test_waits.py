@@ -68,7 +68,7 @@ async def test_retry_is_reported_while_it_lasts() -> None:
 
 
 @requirement("R213")
-async def test_conversation_continues_after_retry_without_trace_in_messages(tmp_path: Path) -> None:
+async def test_retry_leaves_no_trace_in_messages(tmp_path: Path) -> None:
     async with (
         FakeProvider([busy(1), said("One."), said("Two.")]) as fake,
         aclosing(open_store(tmp_path / "log.db")) as store,

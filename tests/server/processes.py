@@ -32,7 +32,7 @@ Server(config).run()
 WORKER = """
 import asyncio, sys
 from sidestream import Agent
-from sidestream.durable.engines.opening import open_engine
+from sidestream.durable.engines import open_engine
 from sidestream.durable.worker.worker import Worker
 from sidestream.store import open_store
 

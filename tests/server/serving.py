@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from sidestream import Agent
-from sidestream.durable.engines.opening import open_engine
+from sidestream.durable.engines import open_engine
 from sidestream.durable.log.jobs import Job
 from sidestream.durable.worker.service import WorkerService
 from sidestream.server import create_app

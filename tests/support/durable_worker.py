@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from sidestream import Agent, Tool
-from sidestream.durable.engines.opening import open_engine
+from sidestream.durable.engines import open_engine
 from sidestream.durable.engines.protocol import Claim, LeaseLostError, Outcome
 from sidestream.durable.worker.worker import Worker
 from sidestream.errors import FencedError

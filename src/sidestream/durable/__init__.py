@@ -15,7 +15,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
     __name__,
     {
         "durable.client": "RunClient",
-        "durable.engines.opening": "open_engine",
+        "durable.engines": "open_engine",
         "durable.engines.protocol": (
             "Claim Drive Engine EngineError EngineStats LeaseLostError Outcome Task TaskHeldError"
         ),

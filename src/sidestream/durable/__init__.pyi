@@ -1,7 +1,7 @@
 """The public names, for type checkers: `__init__.py` loads each when it is first used."""
 
 from sidestream.durable.client import RunClient as RunClient
-from sidestream.durable.engines.opening import open_engine as open_engine
+from sidestream.durable.engines import open_engine as open_engine
 from sidestream.durable.engines.protocol import (
     Claim as Claim,
     Drive as Drive,

@@ -5,9 +5,8 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from sidestream.evidence import dates, lexicon, numbers
-from sidestream.evidence.dates import Day
-from sidestream.evidence.numbers import Quantity
+from sidestream.evidence import lexicon, numbers
+from sidestream.evidence.numbers import Day, Quantity
 from sidestream.evidence.tokens import OPPOSITES, Token, is_same, stem, stems_of
 from sidestream.evidence.verdict import CheckName
 
@@ -18,8 +17,8 @@ _NEGATING = stems_of(lexicon.NEGATING)
 _LIMITS = stems_of(lexicon.LIMITS)
 _LOCAL_LIMITS = stems_of(lexicon.LOCAL_LIMITS)
 _SYMMETRIC = stems_of(lexicon.SYMMETRIC)
-_WEEKDAYS = {stem(day): day for day in dates.WEEKDAYS}
-_MONTHS = {stem(name): number for name, number in dates.MONTHS.items()}
+_WEEKDAYS = {stem(day): day for day in numbers.WEEKDAYS}
+_MONTHS = {stem(name): number for name, number in numbers.MONTHS.items()}
 _MAX_NAME = 4
 _MAX_RUN = 2
 _MAX_PHRASE = 5
@@ -177,7 +176,7 @@ def _single_conflict(claimed: Token, found: Token) -> CheckName | None:
     if isinstance(one, Quantity) and isinstance(other, Quantity):
         return numbers.conflict(one, other)
     if isinstance(one, Day) and isinstance(other, Day):
-        return "date" if dates.is_conflict(one, other) else None
+        return "date" if numbers.is_conflict(one, other) else None
     if one is not None or other is not None:
         return None
     if found.key in OPPOSITES.get(claimed.key, ()):

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from sidestream.evidence import alignment, lexicon, quotes
 from sidestream.evidence.alignment import Conflict
-from sidestream.evidence.dates import Day
-from sidestream.evidence.numbers import Quantity, is_ambiguous, is_continental
+from sidestream.evidence.numbers import Day, Quantity, is_ambiguous, is_continental
 from sidestream.evidence.tokens import UNSPACED, Sentence, Token, is_same, paragraphs, sentences, stems_of, tokens
 from sidestream.evidence.verdict import CheckName, ClaimCheck, Evidence, EvidenceState
 

@@ -8,9 +8,8 @@ from unicodedata import normalize
 
 from msgspec import Struct
 
-from sidestream.evidence import dates, lexicon, numbers
-from sidestream.evidence.dates import Day
-from sidestream.evidence.numbers import Quantity
+from sidestream.evidence import lexicon, numbers
+from sidestream.evidence.numbers import Day, Quantity
 
 MAX_SENTENCE_CHARS = 2000
 """Maximum characters of a sentence that are compared."""
@@ -18,7 +17,7 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
 """Matches a character of a script written without spaces (Thai, Lao, Burmese, Khmer, Chinese, Japanese)."""
 _PIECE = re.compile(
-    rf"(?P<date>(?<![\w.])(?:{dates.DATE}))|(?P<number>(?<!\w)(?:{numbers.NUMBER}))"
+    rf"(?P<date>(?<![\w.])(?:{numbers.DATE}))|(?P<number>(?<!\w)(?:{numbers.NUMBER}))"
     r"|(?P<sign>US\$|[$€£¥₹%‰°&+×]|[<>≤≥≈±~](?=\s?\d))"
     rf"|(?P<word>[{_UNSPACED}]|[^\W\d_{_UNSPACED}][^\W_{_UNSPACED}²³]*[²³]?(?:[’'][^\W\d_]+)*)"
     r"|(?P<digits>\d+)"
@@ -124,7 +123,7 @@ def _is_end(text: str, start: int, found: re.Match[str]) -> bool:
     word = last[0].casefold()
     if word.isdigit() and len(word) <= 2:
         following = re.match(r"[^\W\d_]+", text[found.end() : found.end() + 12])
-        return following is None or following[0].casefold() not in dates.MONTHS
+        return following is None or following[0].casefold() not in numbers.MONTHS
     is_initial = len(word) == 1 and word.isalpha() and _INITIAL.search(text, start, found.start()) is not None
     return word not in lexicon.ABBREVIATIONS and not is_initial
 
@@ -187,7 +186,7 @@ class _Reader:
             kind = piece.lastgroup
             if kind == "date":
                 self._at += 1
-                day = dates.read_digits(piece[0])
+                day = numbers.read_digits(piece[0])
                 self._add(piece[0] if day is None else _key_of(day), piece.start(), piece.end(), day)
             elif kind == "number":
                 self._number(self._at)
@@ -225,7 +224,7 @@ class _Reader:
     def _word(self, piece: re.Match[str]) -> None:
         word = normalize("NFKC", piece[0]).casefold().replace("’", "'")
         start, end = piece.span()
-        if word in dates.MONTHS and self._month_date(piece):
+        if word in numbers.MONTHS and self._month_date(piece):
             return
         if (word in lexicon.NUMBER_WORDS or (word in numbers.SCALES and self._follows_article())) and word != "zero":
             self._number_words(word)
@@ -267,7 +266,7 @@ class _Reader:
         if not self._is_near(self._at):
             following = ""
         is_joined = bool(following) and self._pieces[self._at].start() == piece.end()
-        if is_joined and (following in _ORDINAL_ENDINGS or (following == "s" and dates.is_year(value, digits))):
+        if is_joined and (following in _ORDINAL_ENDINGS or (following == "s" and numbers.is_year(value, digits))):
             self._at += 1
             if following != "s" and self._day_date(int(value), start):
                 return
@@ -295,7 +294,7 @@ class _Reader:
             unit, used = numbers.unit_behind(words)
             self._at += used
         end = self._pieces[self._at - 1].end()
-        if unit is None and dates.is_year(value, digits) and end - start == len(digits):
+        if unit is None and numbers.is_year(value, digits) and end - start == len(digits):
             day = Day(int(value), None, None, digits)
             self._add(_key_of(day), start, end, day)
             return
@@ -323,11 +322,11 @@ class _Reader:
 
     def _month(self, at: int) -> int | None:
         word = self._piece(at)
-        return dates.MONTHS.get(word.casefold()) if word[:1].isupper() or word.casefold() in _FRENCH else None
+        return numbers.MONTHS.get(word.casefold()) if word[:1].isupper() or word.casefold() in _FRENCH else None
 
     def _year(self, at: int) -> int | None:
         text = self._piece(at)
-        return int(text) if self._kind(at) in ("number", "digits") and dates.is_year(_int(text), text) else None
+        return int(text) if self._kind(at) in ("number", "digits") and numbers.is_year(_int(text), text) else None
 
     def _day_date(self, day: int, start: int, digits: str = "") -> bool:
         """Read "3 May 2021" from its second word on."""
@@ -405,7 +404,7 @@ def is_same(claimed: Token, found: Token) -> bool:
     if isinstance(one, Quantity) and isinstance(other, Quantity):
         return numbers.is_same(one, other)
     if isinstance(one, Day) and isinstance(other, Day):
-        return dates.implies(other, one)
+        return numbers.implies(other, one)
     if isinstance(one, Day) and isinstance(other, Quantity):
         one, other = other, one
     if isinstance(one, Quantity) and isinstance(other, Day):

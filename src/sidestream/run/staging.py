@@ -7,8 +7,8 @@ from sidestream.jsontext import Json, as_object, text_in
 from sidestream.messages.message import ChatMessage
 from sidestream.parts import File, StreamPart, ToolCall, ToolEvent, ToolInputDelta, ToolInputStart
 from sidestream.results.citation_marks import CitationMarks
-from sidestream.results.file_links import FileLinks, LinkedFile, files_in
 from sidestream.results.passages import CitablePassage, passages_in
+from sidestream.results.text_blocks import FileLinks, LinkedFile, files_in
 from sidestream.tools.stages import CallStages, Listing, StageEvent
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import ToolBox

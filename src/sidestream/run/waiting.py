@@ -1,4 +1,4 @@
-"""Work of a run that may wait, such as its requests, with reports of the waits while they last."""
+"""Work of a run that may wait, such as its requests. Waits are reported while they last."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
-from sidestream.durable.engines.opening import open_engine
+from sidestream.durable.engines import open_engine
 from sidestream.errors import ConfigurationError, SidestreamError, StoreError
 from sidestream.logs import get_logger
 from sidestream.providers.registry import is_of_this_machine

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sidestream.parts import Custom
 
 WAITING: Final = "sidestream.waiting"
-"""Kind of the custom part that reports a wait: when it begins, when it changes, and when it is over."""
+"""Kind of the custom part that reports a wait: when it begins, when it changes, and when it ends."""
 
 MIN_REPORTED_S: Final = 1.0
 """Seconds below which a wait is not reported. Shorter ones would only flicker."""

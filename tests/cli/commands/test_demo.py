@@ -10,7 +10,7 @@ import pytest
 from cli.command import Run
 from requirements import requirement
 from sidestream.cli.commands import demo
-from sidestream.cli.commands.demo.live import TALK_PROMPTS, TALK_TITLE
+from sidestream.cli.commands.demo import TALK_PROMPTS, TALK_TITLE
 from sidestream.providers.local.files import CHAT
 
 

@@ -17,7 +17,7 @@ from cli.command import COMMAND, KEY, Run
 from requirements import requirement
 from sidestream import Agent
 from sidestream.durable.client import RunClient
-from sidestream.durable.engines.opening import open_engine
+from sidestream.durable.engines import open_engine
 from sidestream.parts import TextDelta
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore

@@ -197,7 +197,7 @@ async def test_anthropic_sdk_approves_after_restart(tmp_path: Path, stream: bool
 
 @requirement("R212")
 @pytest.mark.parametrize("stream", [False, True])
-async def test_client_without_tools_gets_typed_error_that_says_where_to_decide(tmp_path: Path, stream: bool) -> None:
+async def test_client_without_tools_is_told_where_to_decide(tmp_path: Path, stream: bool) -> None:
     async def read(answering: Any) -> None:
         answer = await answering
         if stream:

@@ -79,7 +79,7 @@ def test_missing_web_ui_build_explains_how_to_build_it(tmp_path: Path, monkeypat
 
 
 @requirement("R215")
-def test_page_has_operators_title_icon_and_sign_in_before_sign_in(built: Path, tmp_path: Path) -> None:
+def test_operators_title_and_icon_show_before_sign_in(built: Path, tmp_path: Path) -> None:
     (tmp_path / "acme.png").write_bytes(b"\x89PNG")
     page = Page(title='Acme & "Co"', icon=str(tmp_path / "acme.png"), sign_in_url="/login?next=/chat")
     app = create_app(store=tmp_path / "talks.db", tokens=["token-of-anna-0123456789"], page=page)

@@ -250,7 +250,7 @@ def _with_engine(
     location: str | None, engine: str, work: "Callable[[SharedStore, Engine], Coroutine[Any, Any, int]]"
 ) -> int:
     async def opened(store: "Store") -> int:
-        from sidestream.durable.engines.opening import open_engine
+        from sidestream.durable.engines import open_engine
         from sidestream.store.wrapped import shared
 
         chosen = open_engine(engine, store)

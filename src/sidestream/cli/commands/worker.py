@@ -87,7 +87,7 @@ def worker(
         import asyncio
         from contextlib import AsyncExitStack
 
-        from sidestream.durable.engines.opening import open_engine
+        from sidestream.durable.engines import open_engine
         from sidestream.durable.worker.process_tuning import allow_many_streams, keep_what_is_loaded
         from sidestream.durable.worker.service import WorkerService
         from sidestream.store.opening import open_store
