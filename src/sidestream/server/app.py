@@ -45,7 +45,7 @@ except ImportError:
 from sidestream.server.compatible import completions_input, messages_input
 from sidestream.server.console import indexes_api, mcp_api, page_files, runs_api, settings_api
 from sidestream.server.errors import RequestError, as_request_error
-from sidestream.server.http import files_api
+from sidestream.server.http import files_api, offered_models
 from sidestream.server.http.requests import http_error, json_response, refused
 from sidestream.server.security import HEADERS, Guard, path_of
 from sidestream.server.server import Server
@@ -256,7 +256,6 @@ def routes(server: Server) -> list[BaseRoute]:
         api as responses_api,
         containers_api,
         conversations_api as response_conversations_api,
-        models_api,
     )
 
     apis = (chat_api, agui_input, conversations_api, settings_api, mcp_api, indexes_api, runs_api, files_api)
@@ -264,7 +263,7 @@ def routes(server: Server) -> list[BaseRoute]:
         *responses_api.routes(),
         *response_conversations_api.routes(),
         *containers_api.routes(),
-        *models_api.routes(),
+        *offered_models.routes(),
         *completions_input.routes(),
         *messages_input.routes(),
         *(route for api in apis for route in api.routes(server)),

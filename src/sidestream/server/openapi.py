@@ -438,7 +438,7 @@ OPERATIONS: dict[str, Shapes] = {
     "DELETE /api/chat/{id}/grants/{grant}": Shapes(status=204),
     "POST /api/agui": Shapes(media=[EVENTS], request=RunAgentInput),
     "POST /api/agui/{agent}": Shapes(media=[EVENTS], request=RunAgentInput),
-    "GET /api/conversations": Shapes(ConversationList, query=["limit", "before", "search"]),
+    "GET /api/conversations": Shapes(ConversationList, query=["limit", "before", "search", "all"]),
     "PATCH /api/conversations/{id}": Shapes(ChangedConversation, request=ConversationChange),
     "GET /api/about": Shapes(About),
     "POST /api/sign-in": Shapes(status=204),
