@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from sidestream.durable.engines import open_engine
 from sidestream.durable.engines.embedded import EmbeddedEngine
 from sidestream.durable.engines.embedded.table import Held
 from sidestream.durable.engines.embedded.work import LeaseWatch, is_dead, new_owner
-from sidestream.durable.engines import open_engine
 from sidestream.durable.engines.protocol import Engine, EngineError, LeaseLostError, Outcome, Task, TaskHeldError
 from sidestream.errors import ConfigurationError
 from sidestream.store import open_store
