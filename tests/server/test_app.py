@@ -89,7 +89,7 @@ async def test_app_can_be_mounted_below_path(tmp_path: Path):
         async with served(outer) as url, httpx2.AsyncClient(base_url=url) as client:
             answer = await client.post(f"/ai{PATH}", json=body())
             assert answer.json()["choices"][0]["message"]["content"] == "Hello."
-            listed = (await client.get("/ai/api/conversations")).json()["conversations"]
+            listed = (await client.get("/ai/api/conversations?all=true")).json()["conversations"]
             assert len(listed) == 1
 
 
@@ -161,11 +161,11 @@ async def test_mounted_app_knows_users_of_outer_app(tmp_path: Path):
             assert (refused.status_code, refused.json()["error"]["code"]) == (401, "not_signed_in")
             client.cookies.set("user", "anna")
             assert (await client.post(f"/ai{PATH}", json=body())).status_code == 200
-            assert len((await client.get("/ai/api/conversations")).json()["conversations"]) == 1
+            assert len((await client.get("/ai/api/conversations?all=true")).json()["conversations"]) == 1
             changed = await client.put("/ai/api/mcp/files", json={"command": "true"})
             assert (changed.status_code, changed.json()["error"]["code"]) == (403, "owner_only")
             client.cookies.set("user", "ben")
-            assert (await client.get("/ai/api/conversations")).json()["conversations"] == []
+            assert (await client.get("/ai/api/conversations?all=true")).json()["conversations"] == []
 
 
 @requirement("R144", "F46")

@@ -38,3 +38,11 @@ test("closes open markers in the last block while streaming", () => {
   expect(JSON.stringify(block)).toContain('"strong"');
   expect(JSON.stringify(new GrowingLexer().blocks("so **bold", false))).not.toContain('"strong"');
 });
+
+test("bounds the formulas of a text that arrives in pieces as those of a whole one", () => {
+  const text = Array.from({ length: 12 }, (_, at) => `$x_{${at}}$ `.repeat(200)).join("\n\n");
+  const growing = new GrowingLexer();
+  for (let end = 500; end < text.length; end += 500) growing.blocks(text.slice(0, end), true);
+  expect(growing.blocks(text, false)).toEqual(lex(text).tokens);
+  expect(JSON.stringify(lex(text).tokens).match(/"type":"maths"/g)).toHaveLength(1000);
+});

@@ -1,6 +1,6 @@
 // Incremental lexer. All but the last two blocks are frozen: they keep their identity, so that they are neither
 // lexed nor rendered again. Two stay live because a list can still absorb the block after it.
-import type { Token } from "marked";
+import { type Token, walkTokens } from "marked";
 import remend from "remend";
 import { type Links, lex, normalised } from "./lex";
 
@@ -12,13 +12,15 @@ export class GrowingLexer {
   private frozen: Token[] = [];
   private frozenEnd = 0;
   private links: Links = {};
+  /** Number of formulas in the frozen blocks. */
+  private formulas = 0;
 
   /** Return the blocks of the current text. */
   blocks(given: string, isStreaming: boolean): Token[] {
     const text = normalised(given);
     if (!text.startsWith(this.text)) this.reset();
     this.text = text;
-    let { tokens, links } = lex(text.slice(this.frozenEnd), this.links);
+    let { tokens, links } = lex(text.slice(this.frozenEnd), this.links, this.formulas);
     if (this.frozenEnd > 0 && Object.keys(links).length > Object.keys(this.links).length) {
       // A link definition also affects earlier blocks.
       this.reset();
@@ -35,6 +37,7 @@ export class GrowingLexer {
     this.frozen = [];
     this.frozenEnd = 0;
     this.links = {};
+    this.formulas = 0;
   }
 
   /** Freeze all but the last blocks, and return the rest. */
@@ -46,6 +49,9 @@ export class GrowingLexer {
     const done = tokens.slice(0, cut);
     this.frozen.push(...done);
     this.frozenEnd += done.reduce((sum, token) => sum + token.raw.length, 0);
+    walkTokens(done, (token) => {
+      if (token.type === "maths") this.formulas += 1;
+    });
     return tokens.slice(cut);
   }
 
@@ -54,6 +60,6 @@ export class GrowingLexer {
     const last = live.at(-1);
     if (!last || (last.type !== "paragraph" && last.type !== "heading" && last.type !== "list")) return live;
     const text = remend(last.raw, REMEND);
-    return text === last.raw ? live : [...live.slice(0, -1), ...lex(text, this.links).tokens];
+    return text === last.raw ? live : [...live.slice(0, -1), ...lex(text, this.links, this.formulas).tokens];
   }
 }

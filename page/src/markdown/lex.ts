@@ -1,6 +1,6 @@
 // Bounded Markdown lexer. Text that is too deep, too long or breaks the lexer is shown as plain text.
 import { Lexer, type MarkedOptions, type Token, type TokensList } from "marked";
-import { MATHS } from "./maths_rules";
+import { countFrom, MATHS } from "./maths_rules";
 
 const MAX_INLINE = 8 * 1024;
 /** Maximum depth of quotes or lists. Deeper ones overflow the stack or take seconds. */
@@ -26,12 +26,13 @@ export function plain(text: string): Token {
 
 export const normalised = (text: string) => text.replace(/\r\n?/g, "\n");
 
-/** Lex a text into blocks. `links` are definitions from earlier text. */
-export function lex(text: string, links: Links = {}): Lexed {
+/** Lex a text into blocks. `links` are definitions from earlier text, `formulas` is the number of formulas in it. */
+export function lex(text: string, links: Links = {}, formulas = 0): Lexed {
   if (DEEP.test(text)) return { tokens: [plain(text)], links };
   try {
     const lexer = new Lexer(OPTIONS);
     lexer.tokens.links = { ...links };
+    countFrom(lexer, formulas);
     lexer.blockTokens(text, lexer.tokens);
     for (const { src, tokens } of lexer.inlineQueue) {
       if (src.length > MAX_INLINE) tokens.push({ type: "text", raw: src, text: src, escaped: false } as Token);

@@ -1,5 +1,5 @@
 // Lexer rules for maths: `$…$`, `\(…\)` in text, and `$$…$$`, `\[…\]` for display. Prices stay text.
-import type { TokenizerThis, Tokens } from "marked";
+import type { Lexer, TokenizerThis, Tokens } from "marked";
 
 export interface MathsToken extends Tokens.Generic {
   type: "maths";
@@ -113,6 +113,11 @@ function formula(src: string, tokens: Tokens.Generic[]): MathsToken | undefined 
 
 const cuts = new WeakMap<object, number>();
 const formulas = new WeakMap<object, number>();
+
+/** Make a lexer count the formulas of earlier text, too. */
+export function countFrom(lexer: Lexer, earlier: number): void {
+  formulas.set(lexer, earlier);
+}
 
 /** Return where a paragraph ends because display maths starts. */
 function nextBlock(this: TokenizerThis, src: string): number | undefined {

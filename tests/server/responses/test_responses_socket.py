@@ -145,7 +145,8 @@ async def test_unstored_response_is_known_only_to_its_socket(tmp_path: Path):
             await socket.create(input="2", store=False, previous_response_id=one["id"])
             two = await socket.response()
             assert two["previous_response_id"] == one["id"]
-            assert len(served.fake.requests[1].json["input"]) == 1  # The provider holds the rest.
+            second = served.fake.requests[1].json
+            assert (second["store"], len(second["input"])) == (False, 3)  # The provider stores nothing either.
             async with opened(served, session) as another:
                 await Socket(another).create(input="?", previous_response_id=two["id"])
                 error = await Socket(another).event()
