@@ -13,7 +13,7 @@ import pytest
 
 from requirements import requirement
 from server.serving import agent_of, serving
-from sidestream import Agent, CodeInterpreter, ImageGeneration, Limits, open_store
+from sidestream import Agent, CodeInterpreter, ImageGeneration, Limits, ProviderError, open_store
 from sidestream.server import create_app
 from sidestream.server.runs.service import job_of
 from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply, pixel_png, sse
@@ -491,6 +491,25 @@ async def test_upstream_error_keeps_type_and_code_in_every_api(
     assert len(set(messages)) == 1
     assert str(sent) not in messages[0]
     assert "read https://example.com/limits" in messages[0]
+
+
+@requirement("R214")
+@pytest.mark.parametrize("status", [429, 503, 529])
+async def test_requested_wait_reaches_clients_and_callers(tmp_path: Path, status: int):
+    failing = error_reply(status, headers={"Retry-After": "3600"})  # Longer than any retry waits.
+    asked = [{"role": "user", "content": "Hi"}]
+    bodies = {
+        "/v1/responses": {"input": "Hi"},
+        "/v1/chat/completions": {"messages": asked},
+        "/v1/messages": {"messages": asked, "max_tokens": 9},
+    }
+    async with FakeProvider([failing] * 4) as fake, agent_of(fake) as agent:
+        with pytest.raises(ProviderError) as raised:
+            await agent.send("Hi")
+        async with serving({"main": agent}, tmp_path) as (_, client):
+            answers = [await client.post(path, json={"model": "main", **body}) for path, body in bodies.items()]
+    assert (raised.value.status, raised.value.retry_after) == (status, 3600)
+    assert [(each.status_code, each.headers.get("retry-after")) for each in answers] == [(status, "3600")] * 3
 
 
 PICTURE = pixel_png(1, 2, 3)
