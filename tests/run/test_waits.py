@@ -6,8 +6,21 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from requirements import requirement
-from sidestream import Agent, Chat, ChatMessage, Context, Limiter, StreamPart, ToolContext, open_store
+from sidestream import (
+    Agent,
+    Chat,
+    ChatMessage,
+    CodeInterpreter,
+    Context,
+    DataPart,
+    Limiter,
+    StreamPart,
+    ToolContext,
+    open_store,
+)
 from sidestream.messages.shortening import SHORTENED
 from sidestream.parts import Custom, StepStart, StreamStart
 from sidestream.providers import ModelRequest
@@ -19,6 +32,7 @@ from sidestream.testing import (
     ScriptedModel,
     check_stream,
     error_reply,
+    json_reply,
     sse,
 )
 from sidestream.transport.waits import WAITING
@@ -130,6 +144,22 @@ async def test_limiter_reports_rate_with_end_and_slot_without() -> None:
         async with rated.stream("four") as run:
             (wait,) = waits(await until_wait(run))
             assert 50 < wait["until"] - wait["since"] <= 60
+        await close_session()
+
+
+@requirement("R213")
+@pytest.mark.parametrize("settings", [{}, {"context": Context()}], ids=["plain", "context"])
+async def test_retried_upload_is_reported_before_request(settings: Any) -> None:
+    sales = DataPart(b"region,units\nNorth,12\n", "text/csv", "sales.csv", to="container")
+    answers = [busy(1), json_reply({"id": "file-1", "filename": "sales.csv", "bytes": 1})]
+    async with FakeProvider([said("Done.")]) as fake:
+        fake.on("POST", "/v1/files", lambda _: answers.pop(0))
+        async with agent_at(fake, server_side_tools=[CodeInterpreter()], **settings).stream(["Count.", sales]) as run:
+            begun = await until_wait(run)
+            assert [request.path for request in fake.requests] == ["/v1/files"]
+            parts = [*begun, *[part async for part in run]]
+        check_stream(parts)
+        assert [(wait["reason"], wait["over"]) for wait in waits(parts)] == [("retry", False), ("retry", True)]
         await close_session()
 
 
