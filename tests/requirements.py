@@ -225,7 +225,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R210": Entry("Storage and reasoning settings of a request reach the provider; a stateless client keeps its reasoning.", "users", proven),
     "R211": Entry("An agent on a server is closed by default; request tools, instructions and settings are opened one by one.", "users", proven),
     "R212": Entry("A waiting approval is visible and answerable, or a typed error, through every API.", "users", proven),
-    "R213": Entry("Retries, limiters, queues and compaction are visible while they last, in every stream and on the page.", "users", partial("The page shows no countdown yet.")),
+    "R213": Entry("Retries, limiters, queues and compaction are visible while they last, in every stream and on the page.", "users", proven),
     "R214": Entry("There are OpenAPI, TypeScript types and an example front end; files work from other origins.", "users", proven),
     "R215": Entry("The operator names, brands and restricts the page.", "users", proven),
 

@@ -8,9 +8,9 @@ SidestreamError
 │   │   └── NotHostedError       a server-side tool that the provider, or this model of it, does not host
 │   └── MissingExtraError      an optional dependency is not installed; names the extra
 ├── RunError                 a run failed; `result` is the partial result
-│   ├── ProviderError          the provider returned an error (`status`, `code`, `param`)
+│   ├── ProviderError          the provider returned an error (`status`, `code`, `param`, `retry_after`)
 │   │   ├── AuthenticationError  401 or 403
-│   │   ├── RateLimitedError     429 (`retry_after`)
+│   │   ├── RateLimitedError     429
 │   │   └── ContextOverflowError the request is longer than the model's context window
 │   ├── StreamTruncatedError   the stream ended without its terminal event
 │   ├── StreamTimeoutError     the first byte or the next event did not arrive in time

@@ -467,6 +467,8 @@ class Error(_Part, frozen=True, tag="error"):
     """Whether the same request may succeed later."""
     param: str | None = None
     """Request field that the provider rejected, if it names one."""
+    retry_after: float | None = None
+    """Wait that the provider requests, in seconds, if any."""
 
 
 class Finish(_Part, frozen=True, tag="finish"):

@@ -177,7 +177,7 @@ async def test_pickers_show_defaults_and_work_by_keyboard(chromium: Browser, tmp
         await expect(answers(page)).to_contain_text("From other.")
 
 
-@requirement("R143")
+@requirement("R143", "R213")
 async def test_wait_counts_down_after_reload_and_is_stopped(chromium: Browser, tmp_path: Path):
     async with (
         FakeProvider([error_reply(429, headers={"Retry-After": "42"})]) as fake,

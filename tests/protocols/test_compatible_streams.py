@@ -114,12 +114,12 @@ def test_turn_encodes_as_chat_completion():
 @requirement("R140")
 def test_turn_encodes_as_message():
     message = Message.model_validate_json(dumps(message_of(message_events(TURN, {"add"}))))
-    thinking, text, first, second = message.content
+    thinking, text, first, second, search = message.content
     assert (thinking.type, thinking.thinking, thinking.signature) == ("thinking", "Hm. Yes.", "sig")  # type: ignore[union-attr]
     assert (text.type, text.text) == ("text", "Looking.")  # type: ignore[union-attr]
     assert text.citations[0].url == "https://a.example"  # type: ignore[union-attr,index]
     assert [(call.id, call.input) for call in (first, second)] == [("c1", {"a": 1}), ("c2", {"a": 2})]  # type: ignore[union-attr]
-    assert message.stop_reason == "tool_use"
+    assert (search.type, message.stop_reason) == ("server_tool_use", "tool_use")
 
 
 @requirement("R181")

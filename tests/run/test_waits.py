@@ -6,8 +6,21 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from requirements import requirement
-from sidestream import Agent, Chat, ChatMessage, Context, Limiter, StreamPart, open_store
+from sidestream import (
+    Agent,
+    Chat,
+    ChatMessage,
+    CodeInterpreter,
+    Context,
+    DataPart,
+    Limiter,
+    StreamPart,
+    ToolContext,
+    open_store,
+)
 from sidestream.messages.shortening import SHORTENED
 from sidestream.parts import Custom, StepStart, StreamStart
 from sidestream.providers import ModelRequest
@@ -19,6 +32,7 @@ from sidestream.testing import (
     ScriptedModel,
     check_stream,
     error_reply,
+    json_reply,
     sse,
 )
 from sidestream.transport.waits import WAITING
@@ -130,6 +144,110 @@ async def test_limiter_reports_rate_with_end_and_slot_without() -> None:
         async with rated.stream("four") as run:
             (wait,) = waits(await until_wait(run))
             assert 50 < wait["until"] - wait["since"] <= 60
+        await close_session()
+
+
+@requirement("R213")
+@pytest.mark.parametrize("settings", [{}, {"context": Context()}], ids=["plain", "context"])
+async def test_retried_upload_is_reported_before_request(settings: Any) -> None:
+    sales = DataPart(b"region,units\nNorth,12\n", "text/csv", "sales.csv", to="container")
+    answers = [busy(1), json_reply({"id": "file-1", "filename": "sales.csv", "bytes": 1})]
+    async with FakeProvider([said("Done.")]) as fake:
+        fake.on("POST", "/v1/files", lambda _: answers.pop(0))
+        async with agent_at(fake, server_side_tools=[CodeInterpreter()], **settings).stream(["Count.", sales]) as run:
+            begun = await until_wait(run)
+            assert [request.path for request in fake.requests] == ["/v1/files"]
+            parts = [*begun, *[part async for part in run]]
+        check_stream(parts)
+        assert [(wait["reason"], wait["over"]) for wait in waits(parts)] == [("retry", False), ("retry", True)]
+        await close_session()
+
+
+def asking(*tasks: str) -> Reply:
+    script = ResponsesScript()
+    for number, task in enumerate(tasks):
+        script.function_call("clerk", {"task": task}, call_id=f"c{number}")
+    return script.reply()
+
+
+@requirement("R213")
+async def test_wait_of_subagent_is_wait_of_its_caller(tmp_path: Path) -> None:
+    async with (
+        FakeProvider([asking("look"), said("Thanks."), said("Bye.")]) as fake,
+        FakeProvider([busy(1), said("Found.")]) as other,
+        aclosing(open_store(tmp_path / "log.db")) as store,
+    ):
+        boss = agent_at(fake, tools=[agent_at(other).as_tool("clerk", "Looks things up.")])
+        chat = Chat(boss, store=store, id="c1")
+        await chat.load()
+        async with chat.stream("hi") as run:
+            begun = await until_wait(run)
+            assert len(other.requests) == 1
+            parts = [*begun, *[part async for part in run]]
+        check_stream(parts)
+        (wait, over) = waits(parts)
+        assert (wait["reason"], wait["cause"], wait["over"]) == ("retry", "429", False)
+        assert 0.9 < wait["until"] - wait["since"] < 1.1
+        assert (over["since"], over["over"]) == (wait["since"], True)
+        again = Chat(boss, store=store, id="c1")
+        await again.load()
+        assert (await again.send("bye")).output == "Bye."
+        assert "429" not in str(fake.requests[-1].json)
+        await close_session()
+
+
+@requirement("R213")
+async def test_waits_of_parallel_subagents_end_with_last() -> None:
+    gate = asyncio.Event()
+    async with (
+        FakeProvider([asking("one", "two"), said("Thanks.")]) as fake,
+        FakeProvider([busy(1), said("First.")]) as first,
+        FakeProvider([busy(42)]) as second,
+    ):
+        clerks = {"one": agent_at(first), "two": agent_at(second)}
+
+        async def clerk(context: ToolContext, task: str) -> str:
+            """Look things up.
+
+            Args:
+                task: What to do.
+            """
+            if task == "one":
+                await gate.wait()
+            async with clerks[task].stream(task) as run:
+                async for part in run:
+                    context.forward(part)
+            return "done"
+
+        async with agent_at(fake, tools=[clerk]).stream("hi") as run, asyncio.timeout(BOUND_S):
+            (long,) = waits(await until_wait(run))
+            gate.set()
+            (short,) = waits(await until_wait(run))
+            (left,) = waits(await until_wait(run))
+        assert short["until"] < long["until"]
+        assert left == long
+        await close_session()
+
+
+@requirement("R213")
+async def test_wait_ends_with_call_that_gives_up() -> None:
+    async with FakeProvider([asking("look"), said("Thanks.")]) as fake, FakeProvider([busy(42)]) as other:
+
+        async def clerk(context: ToolContext, task: str) -> str:
+            """Look things up.
+
+            Args:
+                task: What to do.
+            """
+            async with agent_at(other).stream(task) as run:
+                for part in await until_wait(run):
+                    context.forward(part)
+            return "gave up"
+
+        async with agent_at(fake, tools=[clerk]).stream("hi") as run, asyncio.timeout(BOUND_S):
+            parts = [part async for part in run]
+        check_stream(parts)
+        assert [wait["over"] for wait in waits(parts)] == [False, True]
         await close_session()
 
 

@@ -137,7 +137,7 @@ OPTIONAL: dict[type, dict[str, Any]] = {
     },
     File: {"name": "a.png", "data": b"\x00\xff", "url": "u", "tool": "image_generation", "call_id": "c"},
     Steer: {"content": ({"type": "text", "text": "And?"},), "reason": "r"},
-    Error: {"code": "c", "status": 500, "retryable": True, "param": "p"},
+    Error: {"code": "c", "status": 500, "retryable": True, "param": "p", "retry_after": 7.5},
     Finish: {"raw_reason": "completed", "metadata": {"model": "m"}},
 }
 """Part → its optional fields, each with a value; `provider_metadata` is one of every part."""

@@ -27,6 +27,10 @@ test("says what a run waits for, and offers to stop", () => {
   expect(container.textContent).toContain("trying again now");
   rerender(<Waiting data={{ reason: "queue", since: now }} />);
   expect(container.textContent).toMatch(/^Waiting for a free worker Stop/);
+  rerender(<Waiting data={{ reason: "limiter", since: now, until: now + 30 }} />);
+  expect(container.textContent).toMatch(/^Waiting for this server's rate limit(30|29) s left Stop/);
+  rerender(<Waiting data={{ reason: "compaction", since: now }} />);
+  expect(container.textContent).toMatch(/^Summarising earlier messages Stop/);
   rerender(<Waiting data={{ reason: "new", since: now, message: "Waiting for the moon." }} />);
   expect(container.textContent).toContain("Waiting for the moon.");
 });

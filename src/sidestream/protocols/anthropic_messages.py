@@ -1,19 +1,24 @@
 """Encoder of a run as events of Anthropic's Messages API.
 
 Text, thinking, calls of the client's tools, searches, fetched pages and executed code become content blocks, one after
-another, and citations become part of their text. The API has no equivalent for other tools that the server or a
-provider runs; the log has those.
+another, and citations become part of their text. Files become links in a last block of text. The API has no equivalent
+for other tools that the server or a provider runs; the log has those.
 """
 
+import re
 from collections.abc import Callable, Collection
 from typing import Any
 
 from sidestream import jsontext, parts
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ThinkingPart
+from sidestream.protocols.chat_completions import file_link
 from sidestream.protocols.server_tool_blocks import call_block, result_block
+from sidestream.results.content import is_hit
 from sidestream.stream.errors import public
+from sidestream.text.html import link_target
 from sidestream.tools.approvals import APPROVAL_TOOL, ApprovalCall
+from sidestream.tools.server_side import WebFetch
 
 _REASONS: dict[parts.FinishReason, str] = {
     "stop": "end_turn",
@@ -25,8 +30,8 @@ _REASONS: dict[parts.FinishReason, str] = {
     "error": "end_turn",
     "other": "end_turn",
 }
-
-
+_LABEL = re.compile(r"[\[\]\\`*_<>]")
+"""Characters that would end or change the label of a link."""
 _ENCRYPTED = "sse1_"
 """Prefix of a signature that is a provider's encrypted reasoning, beside a summary of it."""
 
@@ -52,7 +57,7 @@ class MessagesEncoder:
     """An encoder of one run's parts as events.
 
     `functions` are the names of the tools that the client runs. `ask` returns the call that asks the client for an
-    approval, or the error if it cannot answer one.
+    approval, or the error if it cannot answer one. `url_of` returns the URL of a file; without it, files are left out.
     """
 
     def __init__(
@@ -62,11 +67,15 @@ class MessagesEncoder:
         model: str,
         functions: Collection[str] = (),
         ask: Callable[[parts.ToolApprovalRequest], ApprovalCall | parts.Error] | None = None,
+        url_of: Callable[[parts.File], str] | None = None,
     ) -> None:
         self._id = id
         self._model = model
         self._functions = frozenset(functions)
         self._ask = ask
+        self._url_of = url_of
+        self._files: list[JsonObject] = []
+        """Files so far. They come last, because clients take the first block of text for the answer."""
         self._blocks: dict[str, _Block] = {}
         """Blocks not sent completely, by part id, in order. Only the first is being sent."""
         self._is_sending = False
@@ -269,6 +278,18 @@ class MessagesEncoder:
             self._close(name)
         return []
 
+    def file(self, part: parts.File) -> list[JsonObject]:
+        """Keep a file that a tool made, as a link. Fetched pages have a block of their own."""
+        if self._url_of is not None and not is_hit(part) and part.tool != WebFetch.key:
+            self._files.append(file_link(part, self._url_of(part)))
+        return []
+
+    def _linked(self) -> None:
+        """Add the block that links to the files. SDKs pass on its field `files`."""
+        block = _Block({"type": "text", "text": "", "files": self._files})
+        block.deltas = [{"type": "text_delta", "text": "\n".join(map(_markdown_link, self._files))}]
+        self._blocks["files"] = block
+
     def failed(self, part: parts.Error) -> list[JsonObject]:
         """Keep the run's error; tool errors do not fail a run."""
         self.error = part if part.kind != "tool" else self.error
@@ -276,6 +297,8 @@ class MessagesEncoder:
 
     def finish(self, part: parts.Finish) -> list[JsonObject]:
         """Return the last events."""
+        if self._files and self.error is None:
+            self._linked()
         for block in self._blocks.values():
             block.is_closed = True
         if self.error is not None:
@@ -302,6 +325,7 @@ _HANDLERS: dict[type, Callable[[MessagesEncoder, Any], list[JsonObject]]] = {
     parts.ToolCall: MessagesEncoder.call,
     parts.ToolApprovalRequest: MessagesEncoder.approval,
     parts.ToolResult: MessagesEncoder.result,
+    parts.File: MessagesEncoder.file,
     parts.Error: MessagesEncoder.failed,
     parts.Finish: MessagesEncoder.finish,
 }
@@ -340,6 +364,11 @@ def message_of(events: list[JsonObject]) -> JsonObject:
     for index, text in inputs.items():
         content[index]["input"] = jsontext.loads(text or "{}")
     return message | {"content": content}
+
+
+def _markdown_link(file: JsonObject) -> str:
+    label = _LABEL.sub(r"\\\g<0>", " ".join((file.get("name") or file["id"]).split()))
+    return f"[{label}]({link_target(file['url'])})"
 
 
 def _grow(block: JsonObject, delta: JsonObject, index: int, inputs: dict[int, str]) -> None:

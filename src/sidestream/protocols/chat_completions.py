@@ -166,8 +166,7 @@ class ChatCompletionsEncoder:
         """Return a file that a tool made, as a link."""
         if self._url_of is None or is_hit(part):
             return []
-        file = {"id": part.id, "name": part.name, "mime_type": part.mime_type, "url": self._url_of(part)}
-        return [self._chunk({"files": [without_none(file)]})]
+        return [self._chunk({"files": [file_link(part, self._url_of(part))]})]
 
     def approval(self, part: parts.ToolApprovalRequest) -> list[JsonObject]:
         """Ask the client for an approval with a call, or fail if it cannot answer."""
@@ -242,6 +241,11 @@ def completion(chunks: list[JsonObject]) -> JsonObject:
     head = {name: chunks[0][name] for name in ("id", "created", "model")} if chunks else {}
     choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
     return {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+
+
+def file_link(file: parts.File, url: str) -> JsonObject:
+    """Return an entry of `files`."""
+    return without_none({"id": file.id, "name": file.name, "mime_type": file.mime_type, "url": url})
 
 
 def usage_object(usage: parts.Usage) -> JsonObject:

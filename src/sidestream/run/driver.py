@@ -227,7 +227,7 @@ class Driver:
         match self._turn.command:
             case Send():
                 work = self._prepare if (is_new := self._encoded is None) else self._open
-                return work() if is_new and self._settings.context is None else self.waits.advance(work, self._put)
+                return work() if is_new and not self._preparation.may_wait else self.waits.advance(work, self._put)
             case Fetch(refs=refs):
                 from sidestream.run.transfers import fetch_all
 

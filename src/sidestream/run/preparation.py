@@ -21,6 +21,7 @@ from sidestream.providers.protocol import UPLOADS, Decoder, Encoded, ModelReques
 from sidestream.run.run_log import log_session
 from sidestream.run.settings import RunSettings
 from sidestream.text.redaction import redact
+from sidestream.tools.server_side import CodeInterpreter, Shell
 from sidestream.transport.calls import HttpResponse, Opening
 from sidestream.turn.ledger import CONTEXT, MODEL_FALLBACK, open_calls
 from sidestream.turn.machine import Turn
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from sidestream.run.native_steering import NativeSteering
 
 log = get_logger(__name__)
+
+_HAVE_FILES: Final = (CodeInterpreter, Shell)
+"""Hosted tools whose containers get files."""
 
 Prepared = tuple[Encoded, list[StreamPart]]
 """A request, and the parts to emit before its answer."""
@@ -52,6 +56,12 @@ class Preparation:
         """Ids of the files that were uploaded for requests of this run, by model and key."""
         self._notices: tuple[StreamPart, ...] = ()
         """Notices about the current request, which may be made more than once."""
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether building a request may take requests of its own: for a summary, or to upload files."""
+        settings = self._settings
+        return settings.context is not None or any(isinstance(tool, _HAVE_FILES) for tool in settings.hosted)
 
     def begin(self) -> None:
         """Start a new request, whose notices are all reported."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from sidestream import jsontext
@@ -30,6 +30,7 @@ from sidestream.results.passages import last_number, numbered
 from sidestream.run.settings import Interceptor, RunSettings
 from sidestream.run.staging import Staging
 from sidestream.run.system import RunContext
+from sidestream.run.waiting import SubagentWaits
 from sidestream.stream.errors import part_of_error
 from sidestream.tools.approvals import ASKING, Question, Ruling, Suspended, pending
 from sidestream.tools.context import Emitted
@@ -50,6 +51,18 @@ class Nested(Struct):
     """Decision of a hook that the run must end."""
     failure: ToolRaisedError | None = None
     """Bug of a tool with which the run must end."""
+    waits: SubagentWaits = field(default_factory=SubagentWaits)
+
+    def forwarded(self, call: ToolCall, part: StreamPart) -> list[StreamPart]:
+        """Return a subagent's part as an event of its tool's call, or a file as a file of it.
+
+        A wait of the subagent is also one of the run.
+        """
+        if isinstance(part, File):
+            return [replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)]
+        event = jsontext.loads(part.to_json())
+        nested = ToolEvent(call.tool, "delta", event, call_id=call.id, provider_stage=part.type)
+        return [nested, *self.waits.reported(call.id, part)]
 
 
 class NestedCalls:
@@ -152,6 +165,7 @@ class NestedCalls:
 
     async def _outcome(self, call: ToolCall, tool: Tool) -> ToolOutcome:
         outcome = await tool.run(call.input, self._context(call), self._settings.limits)
+        self._report(self._nested.waits.ended(call.id))
         if outcome.suspended is None:
             return outcome
         return ToolOutcome.failure("Unsupported", f"{call.name} must wait for a person, and a program cannot.")
@@ -204,7 +218,7 @@ class NestedCalls:
             call_id=call.id,
             name=call.name,
             progress=lambda value: self._report([progress(call, value)]),
-            forward=lambda part: self._report([forwarded(call, part)]),
+            forward=lambda part: self._report(self._nested.forwarded(call, part)),
             deps=settings.deps,
             run_id=self._turn.state.run_id,
             idempotency_key=f"{self._key}{call.id.removeprefix(self._call.id)}",
@@ -296,14 +310,6 @@ def progress(call: ToolCall, value: Json) -> StreamPart:
     return ToolEvent(call.tool, "delta", value, call_id=call.id, provider_stage="progress")
 
 
-def forwarded(call: ToolCall, part: StreamPart) -> StreamPart:
-    """Return a subagent's part as an event of its tool's call, or a file as a file of it."""
-    if isinstance(part, File):
-        return replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)
-    event = jsontext.loads(part.to_json())
-    return ToolEvent(call.tool, "delta", event, call_id=call.id, provider_stage=part.type)
-
-
 class ToolRound:
     """The tools of one run. The calls of a round run in one task, which this owns."""
 
@@ -389,7 +395,7 @@ class ToolRound:
             call_id=call.id,
             name=call.name,
             progress=lambda value: report([progress(call, value)]),
-            forward=lambda part: report([forwarded(call, part)]),
+            forward=lambda part: report(self._nested.forwarded(call, part)),
             suspended=self._turn.state.suspended.get(call.id),
             deps=settings.deps,
             run_id=self._turn.state.run_id,
@@ -413,6 +419,7 @@ class ToolRound:
             else:
                 observed = partial(self._observed, tool=tool, context=context)
                 outcome = await intercepted(settings.hooks.interceptor, settings, self._turn, call, observed, report)
+        report(self._nested.waits.ended(call.id))
         if self._nested.blocked is not None:
             raise self._nested.blocked
         if outcome.suspended is not None and self._nested.failure is not None:

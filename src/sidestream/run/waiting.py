@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from sidestream.parts import StreamPart
-from sidestream.transport.waits import REPORT, RequestWait
+from sidestream.jsontext import JsonObject, as_object
+from sidestream.parts import Custom, StreamPart
+from sidestream.transport.waits import REPORT, WAITING, RequestWait
 from sidestream.turn.machine import Turn
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -106,3 +107,35 @@ class Waits:
     def _ring(self) -> None:
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
+
+
+class SubagentWaits:
+    """The waits of subagents, as waits of the run that calls them.
+
+    A run has one wait at a time, so the end of one reports another that still lasts.
+    """
+
+    def __init__(self) -> None:
+        self._waits: dict[str, JsonObject] = {}
+        """Data of the waits that are not over, by call id, latest last."""
+
+    def reported(self, call_id: str, part: StreamPart) -> list[StreamPart]:
+        """Return the parts that report a subagent's wait to the caller. Other parts report none."""
+        if not isinstance(part, Custom) or part.kind != WAITING:
+            return []
+        wait = as_object(part.data)
+        if wait.get("over") is True:
+            return self.ended(call_id)
+        self._waits.pop(call_id, None)
+        self._waits[call_id] = wait
+        return [part]
+
+    def ended(self, call_id: str) -> list[StreamPart]:
+        """Return the parts after a call, which may have been stopped in a wait."""
+        wait = self._waits.pop(call_id, None)
+        if wait is None:
+            return []
+        if self._waits:
+            return [Custom(WAITING, next(reversed(self._waits.values())))]
+        kept = {name: value for name, value in wait.items() if name not in ("until", "message")}
+        return [Custom(WAITING, {**kept, "over": True})]

@@ -1,5 +1,7 @@
 """Request errors, which each API renders in its own format."""
 
+from math import ceil
+
 from sidestream import errors
 from sidestream.jsontext import JsonObject
 from sidestream.parts import Error
@@ -92,5 +94,10 @@ def run_error(error: Error) -> RequestError:
     error = public(error)
     status = error.status if error.status in _PASSED_ON else 502
     return RequestError(
-        status, error.message, type=_PASSED_ON.get(status, "server_error"), param=error.param, code=error.code
+        status,
+        error.message,
+        type=_PASSED_ON.get(status, "server_error"),
+        param=error.param,
+        code=error.code,
+        headers=None if error.retry_after is None else {"Retry-After": str(ceil(error.retry_after))},
     )

@@ -1,4 +1,4 @@
-"""URLs of a conversation's files, signed for a day if a page of another site asks.
+"""URLs of a conversation's files, signed for a day if a page of another site or a client of another API asks.
 
 Images and links of such a page are requested without a token, so the URL itself must show that its tenant may read it.
 """
@@ -34,8 +34,10 @@ class SignedFiles:
 
     def url(self, connection: HTTPConnection, digest: str) -> str:
         """Return the URL of a file for the sender of a request. It is absolute and signed for pages of other sites."""
-        if connection.state.origin is None:
-            return PATH + digest
+        return PATH + digest if connection.state.origin is None else self.signed(connection, digest)
+
+    def signed(self, connection: HTTPConnection, digest: str) -> str:
+        """Return an absolute URL of a file, which works without a token."""
         owner: str = connection.state.owner
         expires = (int(time.time()) // _SHARE_S + 2) * _SHARE_S
         query = {"owner": owner, "expires": expires, "signature": self._signature(digest, owner, str(expires))}

@@ -1,6 +1,7 @@
 """Titles of chats: the first question, the user's own name, or what a model makes of the question."""
 
 import asyncio
+import re
 from collections.abc import Iterable
 
 from sidestream.agent.agent import Agent
@@ -21,6 +22,16 @@ _SYSTEM = (
     "You name conversations. Answer with a title of at most six words for a conversation that begins with the user's "
     "message, in the language of the message. Write only the title, without quotation marks. Do not answer the message."
 )
+_MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"^[ \t]*(?:`{3,}|~{3,}).*$", re.MULTILINE), ""),
+    (re.compile(r"^[ \t]*(?:(?:#{1,6}|>|[-*+]|\d{1,9}[.)])[ \t]+)+", re.MULTILINE), ""),
+    (re.compile(r"!?\[([^\[\]\n]+)\]\([^()\s]*\)"), r"\1"),
+    (re.compile(r"(?<![\w*])([*_])(?=[^\s*_])([^*_\n]+)(?<!\s)\1(?![\w*])"), r"\2"),
+    (re.compile(r"\*\*\*(?=[^\s*])([^*\n]+)(?<!\s)\*\*\*"), r"\1"),
+    (re.compile(r"(\*\*|~~)(?=[^\s*~])([^*~\n]+)(?<!\s)\1"), r"\2"),
+    (re.compile(r"`([^`\n]+)`"), r"\1"),
+)
+"""Markdown's marks and what replaces them: fences, line starts, links, emphasis and code."""
 
 _log = get_logger(__name__)
 
@@ -74,10 +85,12 @@ class Titles:
         row = next((row for row in await self._store.said(conversation) if says(row, text)), None)
         if row is None:
             return None
-        said = " ".join(said_in(unpack(row)).split())
-        at = max(said.casefold().find(" ".join(text.split()).casefold()), 0)
+        said, text = said_in(unpack(row)), _one_line(text)
+        at = (line := _one_line(_plain(said))).casefold().find(text.casefold())
+        if at < 0:  # The string contains the marks.
+            at = max((line := _one_line(said)).casefold().find(text.casefold()), 0)
         start, end = max(at - SNIPPET, 0), at + len(text) + SNIPPET
-        return f"{'…' if start else ''}{said[start:end]}{'…' if end < len(said) else ''}"
+        return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
 
     async def aclose(self) -> None:
         """Stop making titles."""
@@ -86,3 +99,14 @@ class Titles:
         await self.made()
         if self._agent is not None:
             await self._agent.aclose()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _plain(markdown: str) -> str:
+    """Return Markdown without its marks. Arithmetic and names such as `__init__` stay as they are."""
+    for mark, replacement in _MARKUP:
+        markdown = mark.sub(replacement, markdown)
+    return markdown

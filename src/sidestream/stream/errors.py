@@ -1,6 +1,7 @@
 """Conversion of errors to stream parts and back, and detection of context overflows."""
 
 import re
+from math import isfinite
 
 from msgspec.structs import replace
 
@@ -111,6 +112,7 @@ def part_of_error(error: RunError) -> Error:
         status=error.status,
         retryable=error.retryable,
         param=error.param,
+        retry_after=error.retry_after if error.retry_after is not None and isfinite(error.retry_after) else None,
     )
 
 
@@ -119,4 +121,11 @@ def error_from_part(part: Error) -> RunError:
     kind = _BY_KIND.get(part.kind, ProviderError)
     if kind is ProviderError and part.status in (401, 403):
         kind = AuthenticationError
-    return kind(part.message, code=part.code, status=part.status, param=part.param, retryable=part.retryable)
+    return kind(
+        part.message,
+        code=part.code,
+        status=part.status,
+        param=part.param,
+        retryable=part.retryable,
+        retry_after=part.retry_after,
+    )

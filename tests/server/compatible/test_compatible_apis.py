@@ -13,7 +13,7 @@ import pytest
 
 from requirements import requirement
 from server.serving import agent_of, serving
-from sidestream import Agent, CodeInterpreter, ImageGeneration, Limits, open_store
+from sidestream import Agent, CodeInterpreter, ImageGeneration, Limits, ProviderError, open_store
 from sidestream.server import create_app
 from sidestream.server.runs.service import job_of
 from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply, pixel_png, sse
@@ -493,19 +493,77 @@ async def test_upstream_error_keeps_type_and_code_in_every_api(
     assert "read https://example.com/limits" in messages[0]
 
 
-async def test_openai_sdk_gets_links_to_files(tmp_path: Path):
-    picture = pixel_png(1, 2, 3)
-    replies = [ResponsesScript().image(picture).text("Here.").reply() for _ in range(2)]
+@requirement("R214")
+@pytest.mark.parametrize("status", [429, 503, 529])
+async def test_requested_wait_reaches_clients_and_callers(tmp_path: Path, status: int):
+    failing = error_reply(status, headers={"Retry-After": "3600"})  # Longer than any retry waits.
+    asked = [{"role": "user", "content": "Hi"}]
+    bodies = {
+        "/v1/responses": {"input": "Hi"},
+        "/v1/chat/completions": {"messages": asked},
+        "/v1/messages": {"messages": asked, "max_tokens": 9},
+    }
+    async with FakeProvider([failing] * 4) as fake, agent_of(fake) as agent:
+        with pytest.raises(ProviderError) as raised:
+            await agent.send("Hi")
+        async with serving({"main": agent}, tmp_path) as (_, client):
+            answers = [await client.post(path, json={"model": "main", **body}) for path, body in bodies.items()]
+    assert (raised.value.status, raised.value.retry_after) == (status, 3600)
+    assert [(each.status_code, each.headers.get("retry-after")) for each in answers] == [(status, "3600")] * 3
+
+
+PICTURE = pixel_png(1, 2, 3)
+TOKEN = "token-of-anna-0123456789"
+
+
+@asynccontextmanager
+async def drawing_server(path: Path, count: int) -> AsyncGenerator[tuple[str, FakeProvider]]:
+    """A server with a token, whose agent draws a picture and then says something, so often."""
+    replies = [ResponsesScript().image(PICTURE).text('{"a": 1, "b": 2}').reply() for _ in range(count)]
+    async with FakeProvider(replies) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, api_key=KEY, server_side_tools=[ImageGeneration()])
+        async with served(create_app({"main": agent}, store=path / "talks.db", tokens=[TOKEN], **OPEN)) as url:
+            yield url, fake
+
+
+@requirement("R214")
+async def test_openai_sdk_gets_signed_links_to_files(tmp_path: Path):
     async with (
-        server_with(replies, tmp_path, server_side_tools=[ImageGeneration()]) as (url, _),
-        chat_client(url) as client,
+        drawing_server(tmp_path, 2) as (url, _),
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=TOKEN, max_retries=0) as client,
         httpx2.AsyncClient() as browser,
     ):
         given: Any = [{"role": "user", "content": "Draw"}]
         whole: Any = await client.chat.completions.create(model="main", messages=given)
         (file,) = whole.choices[0].message.files
         assert file["mime_type"] == "image/png"
-        assert (await browser.get(file["url"])).content == picture
+        assert (await browser.get(file["url"])).content == PICTURE
+        assert (await browser.get(file["url"].partition("?")[0])).status_code == 401
         chunks: Any = await client.chat.completions.create(model="main", messages=given, stream=True)
         deltas = [chunk.choices[0].delta async for chunk in chunks]
         assert [delta.files[0]["mime_type"] for delta in deltas if getattr(delta, "files", None)] == ["image/png"]
+
+
+@requirement("R214")
+async def test_anthropic_sdk_gets_signed_links_to_files(tmp_path: Path):
+    async with (
+        drawing_server(tmp_path, 4) as (url, fake),
+        anthropic.AsyncAnthropic(base_url=url, api_key=TOKEN, max_retries=0) as client,
+        httpx2.AsyncClient() as browser,
+    ):
+        given: Any = [{"role": "user", "content": "Draw"}]
+        whole = await client.messages.create(model="main", max_tokens=9, messages=given)
+        async with client.messages.stream(model="main", max_tokens=9, messages=given) as stream:
+            streamed = await stream.get_final_message()
+        for message in (whole, streamed):
+            answer, links = (block for block in message.content if block.type == "text")
+            (file,) = getattr(links, "files", [])
+            assert (answer.text, file["mime_type"]) == ('{"a": 1, "b": 2}', "image/png")
+            assert links.text.endswith(f"]({file['url']})")
+            assert (await browser.get(file["url"])).content == PICTURE
+        again = [*given, {"role": "assistant", "content": streamed.to_dict()["content"]}, *given]
+        await client.messages.create(model="main", max_tokens=9, messages=again)
+        assert "/api/blobs/" not in str(fake.requests[-1].json)
+        schema: Any = {"format": {"type": "json_schema", "schema": ADD}}
+        parsed = await client.messages.create(model="main", max_tokens=9, messages=given, output_config=schema)
+        assert [block.text for block in parsed.content if block.type == "text"] == ['{"a": 1, "b": 2}']

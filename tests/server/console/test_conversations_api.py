@@ -38,7 +38,7 @@ async def serving(where: Any, **settings: Any) -> AsyncGenerator[tuple[Server, h
 
 
 async def say(client: httpx2.AsyncClient, chat: str, text: str, **more: Any) -> None:
-    message = {"id": f"u-{text[:40]}", "role": "user", "parts": [{"type": "text", "text": text}]}
+    message = {"id": f"u-{text[:40].splitlines()[0]}", "role": "user", "parts": [{"type": "text", "text": text}]}
     answer = await client.post("/api/chat", json={"id": chat, "messages": [message], **more})
     assert answer.status_code == 200, answer.text
 
@@ -115,6 +115,28 @@ async def test_search_shows_words_around_match_and_finds_names(where: Any):
         assert [row["id"] for row in await listed(client, search="0% ECLIPSE_t")] == ["b"]
         assert [row["id"] for row in await listed(client, search="eclipse of 2027")] == []
         assert "snippet" not in (await listed(client))[0]
+
+
+MARKED = """# Plan
+1. The *deadline* is **Friday as *agreed* on** in [the contract](https://a.example/c), see `due.py`.
+> - ~~Monday~~ 2 * 3 * 4 and __init__ of my_own_name
+
+```python
+print('done')
+```
+"""
+
+
+@requirement("R215")
+async def test_search_snippet_is_plain_text(where: Any):
+    async with serving(where) as (_, client):
+        await say(client, "a", MARKED)
+        (early,) = await listed(client, search="Plan")
+        (late,) = await listed(client, search="my_own")
+        (marked,) = await listed(client, search="**friday")
+    assert early["snippet"] == "Plan The deadline is Friday as agreed on in the contract, see du…"
+    assert late["snippet"] == "… the contract, see due.py. Monday 2 * 3 * 4 and __init__ of my_own_name print('done')"
+    assert "**Friday" in marked["snippet"]
 
 
 @requirement("R215")

@@ -14,9 +14,10 @@ import pytest
 
 from requirements import requirement
 from server.serving import working
-from sidestream import Agent
+from sidestream import Agent, Context, Limiter
+from sidestream.providers import ModelRequest
 from sidestream.server import create_app
-from sidestream.testing import FakeProvider, Reply, ResponsesScript, error_reply, sse
+from sidestream.testing import FakeProvider, ModelReply, Reply, ResponsesScript, ScriptedModel, error_reply, sse
 from support.serving import served
 from support.stores import BOUND_S
 
@@ -34,10 +35,10 @@ def said(text: str) -> Reply:
 
 @asynccontextmanager
 async def server_with(
-    replies: list[Reply], path: Path, **settings: Any
+    replies: list[Reply], path: Path, *, limiter: Limiter | None = None, **settings: Any
 ) -> AsyncGenerator[tuple[str, aiohttp.ClientSession, Agent[Any]]]:
     async with FakeProvider(replies) as fake, aiohttp.ClientSession() as session:
-        agent = Agent("openai-responses", base_url=fake.base_url, api_key=KEY)
+        agent = Agent("openai-responses", base_url=fake.base_url, api_key=KEY, limiter=limiter)
         async with served(create_app({"main": agent}, store=path / "talks.db", **settings)) as url:
             yield url, session, agent
 
@@ -84,6 +85,49 @@ async def test_retry_is_in_every_stream_while_it_lasts(tmp_path: Path, path: str
         wait = found.get("data") or found.get("value") or found
         assert (wait["reason"], wait["cause"], wait["over"]) == ("retry", "429", False)
         assert 41.9 < wait["until"] - wait["since"] < 42.1
+
+
+@requirement("R213")
+@pytest.mark.parametrize(("path", "body", "start"), STREAMS, ids=[path for path, _, _ in STREAMS])
+async def test_limiter_is_in_every_stream_while_it_lasts(tmp_path: Path, path: str, body: Json, start: str) -> None:
+    async with server_with([said("Hello.")], tmp_path, limiter=Limiter(requests_per_minute=1)) as (url, session, agent):
+        await agent.send("first")
+        found = await first_wait(session, url + path, body, start)
+        wait = found.get("data") or found.get("value") or found
+        assert (wait["reason"], wait["over"]) == ("limiter", False)
+        assert 50 < wait["until"] - wait["since"] <= 60
+
+
+LONG = "word " * 2000
+
+
+def turn_of(path: str, body: Json, number: int) -> Json:
+    """The request for a turn of a long conversation, which some APIs keep and others get with each request."""
+    text = f"q{number} {LONG}"
+    if path == "/api/chat":
+        return body | {"messages": [{"id": f"u{number}", "role": "user", "parts": [{"type": "text", "text": text}]}]}
+    if path == "/api/agui":
+        asked = [{"id": f"u{each}", "role": "user", "content": f"q{each} {LONG}"} for each in range(number + 1)]
+        return body | {"runId": f"r{number}", "messages": asked}
+    past = [{"role": ("user", "assistant")[each % 2], "content": f"m{each} {LONG}"} for each in range(2 * number)]
+    return body | {"input" if path == "/v1/responses" else "messages": [*past, {"role": "user", "content": text}]}
+
+
+@requirement("R213")
+@pytest.mark.parametrize(("path", "body", "start"), STREAMS, ids=[path for path, _, _ in STREAMS])
+async def test_compaction_is_in_every_stream(tmp_path: Path, path: str, body: Json, start: str) -> None:
+    def respond(request: ModelRequest) -> ModelReply:
+        return "They counted." if "summary" in (request.system or "") else "ok"
+
+    agent = Agent(ScriptedModel(respond, context_window=10_000), context=Context(keep_turns=1))
+    app = create_app({"main": agent}, store=tmp_path / "talks.db")
+    async with served(app) as url, aiohttp.ClientSession() as session, asyncio.timeout(BOUND_S):
+        lines: list[str] = []
+        for number in range(5):
+            async with aclosing(lines_of(session, url + path, turn_of(path, body, number))) as stream:
+                lines += [line async for line in stream if line.startswith(start)]
+    found = [line for line in lines if '"reason":"compaction"' in line]
+    assert ['"over":true' in line for line in found[:2]] == [False, True]
 
 
 @requirement("R213")

@@ -4,9 +4,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
-from hashlib import sha256
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
 
 from msgspec import Meta, Struct, to_builtins
 from starlette.requests import Request
@@ -16,9 +14,17 @@ from starlette.routing import BaseRoute, Route
 from sidestream.durable.log.jobs import Job
 from sidestream.jsontext import JsonObject, object_in, without_none
 from sidestream.messages.message import ChatMessage, MessagePart, TextPart, ToolCallPart, ToolResultPart
-from sidestream.parts import File
 from sidestream.protocols.chat_completions import ChatCompletionsEncoder, completion
-from sidestream.server.compatible.shared import all_events, asking, frames_of, name_of, settings_of, started, text_in
+from sidestream.server.compatible.shared import (
+    all_events,
+    asking,
+    file_url,
+    frames_of,
+    name_of,
+    settings_of,
+    started,
+    text_in,
+)
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.request_files import document_in, file_at, file_in, is_empty
@@ -49,21 +55,13 @@ async def create(request: Request) -> Response:
         created=int(time.time()),
         functions=[str(function["name"]) for function in job.functions],
         ask=asking(request, info, can_answer=bool(body.tools)),
-        url_of=partial(_url_of, request),
+        url_of=partial(file_url, request),
         include_usage=not body.stream or (body.stream_options is not None and body.stream_options.include_usage),
     )
     headers = {RUN_HEADER: info.id}
     if body.stream:
         return event_stream(_frames(request, info, encoder), headers)
     return json_response(completion(await all_events(request, info, encoder, run_error)), headers=headers)
-
-
-def _url_of(request: Request, file: File) -> str:
-    """Return the URL of a file on this server, or the provider's URL."""
-    if file.data is None:
-        return file.url or ""
-    name = f"?name={quote(file.name, safe='')}" if file.name else ""
-    return f"{request.base_url}api/blobs/{sha256(file.data).hexdigest()}{name}"
 
 
 async def _frames(request: Request, info: RunInfo, encoder: ChatCompletionsEncoder) -> AsyncGenerator[bytes]:

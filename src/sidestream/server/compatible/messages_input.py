@@ -1,6 +1,7 @@
 """Anthropic's Messages API: its requests and their conversion to runs."""
 
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
@@ -23,7 +24,16 @@ from sidestream.messages.message import (
 )
 from sidestream.messages.tokens import message_tokens
 from sidestream.protocols.anthropic_messages import MessagesEncoder, error_type, message_of, thinking_of
-from sidestream.server.compatible.shared import all_events, asking, frames_of, name_of, settings_of, started, text_in
+from sidestream.server.compatible.shared import (
+    all_events,
+    asking,
+    file_url,
+    frames_of,
+    name_of,
+    settings_of,
+    started,
+    text_in,
+)
 from sidestream.server.errors import RequestError, run_error
 from sidestream.server.http.event_stream import event_stream, frame
 from sidestream.server.http.request_files import file_at, file_in, is_empty
@@ -55,6 +65,8 @@ async def create(request: Request) -> Response:
         model=job.agent,
         functions=[str(function["name"]) for function in job.functions],
         ask=asking(request, info, can_answer=any(tool.type == "custom" for tool in body.tools)),
+        # Clients parse every text block of an answer with a schema as JSON.
+        url_of=None if job.output is not None else partial(file_url, request),
     )
     headers = {RUN_HEADER: info.id}
     if body.stream:
@@ -108,6 +120,8 @@ class _TextSource(Struct, tag="text"):
 
 class _Text(Struct, tag="text"):
     text: str
+    files: list[JsonObject] | None = None
+    """Files of an earlier answer. The model has not written this block."""
 
 
 class _Image(Struct, tag="image"):
@@ -339,8 +353,8 @@ def _messages(message: _Message, where: str, names: dict[str, str]) -> list[Chat
 
 def _parts(block: _Block, where: str, names: dict[str, str]) -> list[MessagePart]:
     match block:
-        case _Text(text=text):
-            return [TextPart(text)]
+        case _Text(text=text, files=files):
+            return [TextPart(text)] if not files else []
         case _Image() | _Document():
             return [_file(block, where)]
         case _ToolUse(id=id, name=name, input=given):

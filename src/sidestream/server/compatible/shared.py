@@ -3,7 +3,9 @@
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from hashlib import sha256
 from typing import Any, Protocol, TypeGuard
+from urllib.parse import quote
 
 from msgspec.structs import replace
 from starlette.requests import Request
@@ -12,7 +14,7 @@ from sidestream.agent.agent import Agent
 from sidestream.durable.log.jobs import Job
 from sidestream.jsontext import JsonObject, as_object, object_in, without_none
 from sidestream.messages.message import ChatMessage, MessagePart, TextPart, ToolCallPart, ToolResultPart
-from sidestream.parts import Error, StepStart, StreamPart, TextDelta, TextEnd, ToolApprovalRequest
+from sidestream.parts import Error, File, StepStart, StreamPart, TextDelta, TextEnd, ToolApprovalRequest
 from sidestream.server.errors import RequestError
 from sidestream.server.http.event_stream import parts_of, wait_comment
 from sidestream.server.http.request_functions import prompt_last, with_reasoning
@@ -66,6 +68,14 @@ async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMe
     conversation = stored_id(request, f"{STATELESS}{os.urandom(12).hex()}")
     *beginning, last = with_reasoning(messages, agent.model.provider)
     return await server_of(request).runs.start(agent, conversation, last, job, beginning=beginning)
+
+
+def file_url(request: Request, file: File) -> str:
+    """Return a file's signed URL on this server, or the provider's URL if that is all there is."""
+    if file.data is None:
+        return file.url or ""
+    name = f"&name={quote(file.name, safe='')}" if file.name else ""
+    return server_of(request).links.signed(request, sha256(file.data).hexdigest()) + name
 
 
 async def frames_of(
