@@ -28,6 +28,7 @@ from sidestream.testing import (
 )
 from support.children import started
 from support.sandboxes import needs
+from support.web_pages import page, serve
 
 
 def test_only_answer_goes_to_stdout(sidestream: Run):
@@ -588,6 +589,25 @@ def test_check_shows_each_claim_with_its_state(sidestream: Run):
         (sources[0]["id"], "unreachable"),
     ]
     assert "evidence: the answer cites no source" in none.stderr
+
+
+@requirement("R231")
+async def test_check_compares_pages_of_named_host(sidestream: Run):
+    claims = ["Oslo has 700,000 inhabitants.", "Oslo has 900,000 inhabitants."]
+    async with serve({"/oslo": page("<main><p>Oslo has 700,000 inhabitants.</p></main>")}) as site:
+        text, notes = "", []
+        for claim in claims:
+            link = f"([Oslo]({site.url('/oslo')}))"
+            start = len(text) + len(claim) + 1
+            note = {"type": "url_citation", "url": site.url("/oslo"), "title": "Oslo"}
+            notes.append({**note, "start_index": start, "end_index": start + len(link)})
+            text += f"{claim} {link} "
+        with FakeProvider([ResponsesScript().text(text, annotations=notes).reply()]).in_thread() as fake:
+            args = "-m", "openai-responses:m", "-T", f"web_fetch:allow_hosts={site.host}", "--check", "Hi"
+            shown = await asyncio.to_thread(sidestream, *args, base_url=fake.base_url)
+    assert shown.returncode == 0
+    assert f"\n  quoted: {claims[0]}\n" in shown.stderr
+    assert f"\n  contradicted: {claims[1]}\n" in shown.stderr
 
 
 @requirement("R73")

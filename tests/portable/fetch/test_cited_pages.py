@@ -1,11 +1,12 @@
 """Citations that a provider reports: the cited pages are fetched, within the policy, and compared."""
 
+import pytest
 from aiohttp import web
 
 from requirements import requirement
 from sidestream import Agent, ChatResult
 from sidestream.testing import FakeProvider, ResponsesScript
-from support.web_pages import Site, page, serve
+from support.web_pages import Answer, Site, page, serve
 
 FACTS = "<title>Facts</title><main><p>The <a href='/x'>bridge</a> is 1,870 metres long. It opened on 9 June 1967.</p></main>"
 CLAIMS = {
@@ -72,3 +73,30 @@ async def test_private_host_is_unreachable_unless_named():
         checked = await (await answer(site)).check_evidence()
     assert {source.evidence.state for source in checked.sources} == {"unreachable"}
     assert not site.requests
+
+
+def _closed_connection(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+@requirement("R231")
+@pytest.mark.parametrize(
+    ("robots", "state", "reads"),
+    [
+        (web.Response(status=404), "supported", True),
+        (web.Response(status=401), "supported", True),
+        (web.Response(status=500), "unreachable", False),
+        (web.Response(status=503), "unreachable", False),
+        (_closed_connection, "unreachable", False),
+    ],
+)
+async def test_unreadable_robots_txt_closes_site_unless_4xx(robots: Answer, state: str, reads: bool):
+    async with serve({**PAGES, "/robots.txt": robots}) as site:
+        checked = await (await answer(site)).check_evidence(allow_hosts=[site.host])
+    (facts, *_) = checked.sources
+    assert facts.evidence.state == state
+    paths = [request.path for request in site.requests]
+    assert ("/facts" in paths) is reads
+    assert reads or ("robots.txt" in facts.evidence.reason and set(paths) == {"/robots.txt"})

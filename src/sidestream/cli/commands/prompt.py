@@ -212,7 +212,7 @@ async def _send(
         if await session.settle(read_answer) and session.outcome == "complete":
             await session.turn(message, stream=sending.streams)
         if isinstance(kept, KeptView):
-            await _check(kept, screen, as_json=view_options.as_json)
+            await _check(kept, screen, agents.allow_hosts, as_json=view_options.as_json)
         if answer is not None and sending.extracts is not None:
             print_code(answer.getvalue(), sending.extracts)
         return session.exit_code
@@ -222,7 +222,7 @@ async def _send(
             await store.aclose()
 
 
-async def _check(view: "KeptView", screen: "Screen", *, as_json: bool) -> None:
+async def _check(view: "KeptView", screen: "Screen", allow_hosts: tuple[str, ...], *, as_json: bool) -> None:
     """Fetch the cited pages, and print each claim with what its citation proves.
 
     With `as_json`, print the checked sources as parts, under the ids that they had.
@@ -233,7 +233,7 @@ async def _check(view: "KeptView", screen: "Screen", *, as_json: bool) -> None:
 
     folding = ChunkFold()
     result = fold([chunk for part in view.parts for chunk in folding.feed(part)])
-    checked = await result.check_evidence()
+    checked = await result.check_evidence(allow_hosts=allow_hosts)
     if as_json:
         for source in checked.sources:
             view.feed(source)

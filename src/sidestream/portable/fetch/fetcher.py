@@ -158,7 +158,8 @@ async def check_evidence(result: ChatResult[T], *, allow_hosts: Sequence[str] = 
     """Fetch the pages that an answer cites, and return the answer with the evidence of each citation.
 
     Citations that were checked keep their evidence. Pages that cannot be fetched, or that their robots.txt closes, are
-    `unreachable`. `allow_hosts` are hosts, or `host:port`, that may have a private address.
+    `unreachable`; so are all pages of a site whose robots.txt fails. `allow_hosts` are hosts, or `host:port`, that may
+    have a private address.
     """
     claims = [claim for claim in claims_of(result) if claim.source.evidence.state == "unchecked"]
     urls = dict.fromkeys(claim.source.url for claim in claims if claim.source.url and is_web(claim.source.url))
@@ -209,10 +210,16 @@ class _CitedPages:
         return self._robots[origin].can_fetch(AGENT_NAME, url)
 
     async def _rules(self, origin: str) -> RobotFileParser:
+        """Return the rules of a site. Raises FetchError if they cannot be read.
+
+        As in RFC 9309, a site whose robots.txt answers 4xx has no rules, and any other failure closes the site.
+        """
         rules = RobotFileParser()
         try:
             text = (await self._fetcher.get(f"{origin}/robots.txt")).body.decode("utf-8", "replace")
-        except FetchError:
+        except FetchError as error:
+            if error.status is None or not 400 <= error.status < 500:
+                raise FetchError(f"the site's robots.txt cannot be read: {error}", code=error.code) from error
             text = ""
         rules.parse(text.splitlines())
         return rules
