@@ -27,6 +27,7 @@ from sidestream.testing import (
     sse,
 )
 from support.children import started
+from support.citations import citing
 from support.sandboxes import needs
 from support.web_pages import page, serve
 
@@ -595,19 +596,18 @@ def test_check_shows_each_claim_with_its_state(sidestream: Run):
 async def test_check_compares_pages_of_named_host(sidestream: Run):
     claims = ["Oslo has 700,000 inhabitants.", "Oslo has 900,000 inhabitants."]
     async with serve({"/oslo": page("<main><p>Oslo has 700,000 inhabitants.</p></main>")}) as site:
-        text, notes = "", []
-        for claim in claims:
-            link = f"([Oslo]({site.url('/oslo')}))"
-            start = len(text) + len(claim) + 1
-            note = {"type": "url_citation", "url": site.url("/oslo"), "title": "Oslo"}
-            notes.append({**note, "start_index": start, "end_index": start + len(link)})
-            text += f"{claim} {link} "
-        with FakeProvider([ResponsesScript().text(text, annotations=notes).reply()]).in_thread() as fake:
-            args = "-m", "openai-responses:m", "-T", f"web_fetch:allow_hosts={site.host}", "--check", "Hi"
+        script = citing((claim, site.url("/oslo"), "Oslo") for claim in claims)
+        with FakeProvider([script.reply()]).in_thread() as fake:
+            args = "-m", "openai-responses:m", "-T", f"web_fetch:allow_hosts={site.host}", "--check", "--log", "Hi"
             shown = await asyncio.to_thread(sidestream, *args, base_url=fake.base_url)
-    assert shown.returncode == 0
+    logged = await asyncio.to_thread(sidestream, "logs", "show")
+    exported = await asyncio.to_thread(sidestream, "logs", "export")
+    assert shown.returncode == logged.returncode == exported.returncode == 0
     assert f"\n  quoted: {claims[0]}\n" in shown.stderr
     assert f"\n  contradicted: {claims[1]}\n" in shown.stderr
+    assert f"evidence:\n  quoted: {claims[0]}\n" in logged.stdout
+    assert f"  page {site.url('/oslo')} of " in logged.stdout
+    assert f"- contradicted: {claims[1]} (Oslo: " in exported.stdout
 
 
 @requirement("R73")

@@ -5,7 +5,8 @@ from aiohttp import web
 
 from requirements import requirement
 from sidestream import Agent, ChatResult
-from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.testing import FakeProvider
+from support.citations import citing
 from support.web_pages import Answer, Site, page, serve
 
 FACTS = "<title>Facts</title><main><p>The <a href='/x'>bridge</a> is 1,870 metres long. It opened on 9 June 1967.</p></main>"
@@ -26,14 +27,8 @@ PAGES = {
 
 
 async def answer(site: Site) -> ChatResult[str]:
-    text, notes = "", []
-    for path, claim in CLAIMS.items():
-        link = f"([site]({site.url(path)}))"
-        start = len(text) + len(claim) + 1
-        text += f"{claim} {link} "
-        note = {"type": "url_citation", "url": site.url(path), "title": path}
-        notes.append({**note, "start_index": start, "end_index": start + len(link)})
-    async with FakeProvider([ResponsesScript().text(text, annotations=notes).reply()]) as fake:
+    script = citing((claim, site.url(path), path) for path, claim in CLAIMS.items())
+    async with FakeProvider([script.reply()]) as fake:
         return await Agent("openai-responses:m", base_url=fake.base_url, api_key="k").send("How long?")
 
 

@@ -22,6 +22,7 @@ from sidestream.portable.documents import PAGE_LIMITS, Document, DocumentLimits,
 from sidestream.portable.fetch.policy import EgressPolicy
 from sidestream.results.citations import claims_of, with_evidence
 from sidestream.results.results import ChatResult
+from sidestream.store.records import CheckedClaim, EvidenceChecked, PageSnapshot
 from sidestream.text.html import is_web
 from sidestream.wire.egress import AddressPolicy, public_only
 from sidestream.wire.pages import FetchedPage, PageLimits, get_page
@@ -161,12 +162,21 @@ async def check_evidence(result: ChatResult[T], *, allow_hosts: Sequence[str] = 
     `unreachable`; so are all pages of a site whose robots.txt fails. `allow_hosts` are hosts, or `host:port`, that may
     have a private address.
     """
+    return (await check_citations(result, allow_hosts))[0]
+
+
+async def check_citations(
+    result: ChatResult[T], allow_hosts: Sequence[str]
+) -> tuple[ChatResult[T], EvidenceChecked, dict[str, bytes]]:
+    """Check a result as `check_evidence` does, and return it with the record of the check and its pages, by digest."""
     claims = [claim for claim in claims_of(result) if claim.source.evidence.state == "unchecked"]
     urls = dict.fromkeys(claim.source.url for claim in claims if claim.source.url and is_web(claim.source.url))
     reader = _CitedPages(Fetcher(EgressPolicy(allow_hosts=allow_hosts)))
     pages = dict(zip(urls, await asyncio.gather(*map(reader.read, urls)), strict=True))
     evidence: dict[tuple[int, str], Evidence] = {}
     marks: dict[tuple[int, str], Mapping[str, Json]] = {}
+    snapshots: dict[str, PageSnapshot] = {}
+    bodies: dict[str, bytes] = {}
     for claim in claims:
         page = pages.get(claim.source.url or "")
         if page is None:
@@ -178,9 +188,37 @@ async def check_evidence(result: ChatResult[T], *, allow_hosts: Sequence[str] = 
         found = judge(claim.text, _LINK_TARGET.sub("]", page.document.text))
         moved = f"; the page has moved to {page.final_url}" if page.final_url != page.url else ""
         evidence[key] = replace(found, reason=f"{found.reason}{moved}")
-        digest = hashlib.sha256(page.body).hexdigest()
-        marks[key] = {"snapshot": {"sha256": digest, "url": page.final_url, "retrieved_at": page.retrieved_at}}
-    return with_evidence(result, evidence, marks)
+        snapshot = snapshots.setdefault(page.url, _snapshot(page))
+        bodies[snapshot.sha256] = page.body
+        about = {"sha256": snapshot.sha256, "url": snapshot.url, "retrieved_at": snapshot.retrieved_at}
+        marks[key] = {"snapshot": about}
+    record = EvidenceChecked(
+        claims=tuple(
+            CheckedClaim(
+                step=claim.step,
+                source=claim.source.id,
+                text=claim.text,
+                evidence=evidence[claim.step, claim.source.id],
+                url=claim.source.url,
+                title=claim.source.title,
+                snapshot=snapshots[claim.source.url].sha256 if claim.source.url in snapshots else None,
+            )
+            for claim in claims
+            if (claim.step, claim.source.id) in evidence
+        ),
+        snapshots=tuple(snapshots.values()),
+    )
+    return with_evidence(result, evidence, marks), record, bodies
+
+
+def _snapshot(page: Fetched) -> PageSnapshot:
+    return PageSnapshot(
+        sha256=hashlib.sha256(page.body).hexdigest(),
+        url=page.final_url,
+        retrieved_at=page.retrieved_at,
+        mime_type=page.document.mime_type,
+        size=len(page.body),
+    )
 
 
 class _CitedPages:
