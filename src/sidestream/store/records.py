@@ -149,6 +149,8 @@ class CheckedClaim(Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str | None = None
     snapshot: str | None = None
     """Digest of the page that it was compared with. None means that the page could not be read."""
+    passage: str = ""
+    """Words or sentence of the page that decided."""
 
 
 class PageSnapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -177,6 +177,7 @@ async def check_citations(
     marks: dict[tuple[int, str], Mapping[str, Json]] = {}
     snapshots: dict[str, PageSnapshot] = {}
     bodies: dict[str, bytes] = {}
+    passages: dict[tuple[int, str], str] = {}
     for claim in claims:
         page = pages.get(claim.source.url or "")
         if page is None:
@@ -185,7 +186,9 @@ async def check_citations(
         if isinstance(page, str):
             evidence[key] = Evidence("unreachable", page)
             continue
-        found = judge(claim.text, _LINK_TARGET.sub("]", page.document.text))
+        text = _LINK_TARGET.sub("]", page.document.text)
+        found = judge(claim.text, text)
+        passages[key] = text[slice(*found.place)] if found.place is not None else ""
         moved = f"; the page has moved to {page.final_url}" if page.final_url != page.url else ""
         evidence[key] = replace(found, reason=f"{found.reason}{moved}")
         snapshot = snapshots.setdefault(page.url, _snapshot(page))
@@ -202,6 +205,7 @@ async def check_citations(
                 url=claim.source.url,
                 title=claim.source.title,
                 snapshot=snapshots[claim.source.url].sha256 if claim.source.url in snapshots else None,
+                passage=passages.get((claim.step, claim.source.id), ""),
             )
             for claim in claims
             if (claim.step, claim.source.id) in evidence
