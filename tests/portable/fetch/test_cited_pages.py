@@ -95,3 +95,20 @@ async def test_unreadable_robots_txt_closes_site_unless_4xx(robots: Answer, stat
     paths = [request.path for request in site.requests]
     assert ("/facts" in paths) is reads
     assert reads or ("robots.txt" in facts.evidence.reason and set(paths) == {"/robots.txt"})
+
+
+@requirement("R231")
+async def test_redirect_to_closed_page_is_not_followed():
+    async with serve(PAGES) as closed:
+        away = web.Response(status=302, headers={"Location": closed.url("/closed")})
+        near = web.Response(status=302, headers={"Location": "/closed"})
+        open_page = web.Response(status=302, headers={"Location": closed.url("/facts")})
+        async with serve({**PAGES, "/facts": away, "/wrong": near, "/old": open_page}) as site:
+            checked = await (await answer(site)).check_evidence(allow_hosts=[site.host, closed.host])
+    found = {source.title: source.evidence for source in checked.sources}
+    assert (found["/facts"].state, found["/wrong"].state) == ("unreachable", "unreachable")
+    assert "robots.txt" in found["/facts"].reason
+    assert "robots.txt" in found["/wrong"].reason
+    assert found["/old"].state == "supported"
+    assert [request.path for request in closed.requests] == ["/robots.txt", "/facts"]
+    assert "/closed" not in [request.path for request in site.requests]
