@@ -64,6 +64,7 @@ async def test_evidence_bundle_is_readable_and_reproducible(sidestream: Run, tmp
     bundle = json.loads(files["evidence.json"])
     first, second = bundle["turns"]
     assert (first["question"], second["question"]) == ("How large is Oslo?", "Thanks")
+    assert first["asked_at"] <= second["asked_at"]
     assert f"{CLAIMS[0]} [1]" in first["answer"]
     assert [(claim["text"], claim["source"], claim["state"], claim["page"]) for claim in first["claims"]] == [
         (CLAIMS[0], 1, "quoted", digest),

@@ -7,6 +7,7 @@ import json
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -179,6 +180,8 @@ def _with_end(parts: list[StreamPart]) -> Iterator[StreamPart]:
 
 class _CheckedTurn(NamedTuple):
     question: str
+    time: float
+    """Time of the question, in seconds since 1970."""
     result: ChatResult[str]
     checks: dict[tuple[int, str], CheckedClaim]
     """Logged checks, by step and source id."""
@@ -189,6 +192,7 @@ class _CheckedTurn(NamedTuple):
         numbers = {_location(source): source.number for source in cited.sources}
         return {
             "question": self.question,
+            "asked_at": datetime.fromtimestamp(self.time, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             "answer": cited.text,
             "sources": [
                 {"number": source.number, "title": source.title, "url": source.url, "file_id": source.file_id}
@@ -217,20 +221,20 @@ def _location(source: Source | CitedSource) -> str | None:
 def _checked_turns(records: list[Record]) -> list[_CheckedTurn]:
     """Return the turns of a conversation, each claim with the result of its latest check."""
     turns: list[_CheckedTurn] = []
-    question, log = "", list[Record]()
+    question, time, log = "", 0.0, list[Record]()
 
     def close() -> None:
         if log:
             folding = ChunkFold()
             result = fold([chunk for part in stream_of(log) for chunk in folding.feed(part)])
-            turns.append(_CheckedTurn(question, result, {}))
+            turns.append(_CheckedTurn(question, time, result, {}))
             log.clear()
 
     for record in records:
         match record.body:
             case MessageAdded(message=message):
                 close()
-                question = text_of(message)
+                question, time = text_of(message), record.time
             case TurnDiscarded():
                 log.clear()
             case Segment():
@@ -317,7 +321,8 @@ def _evidence_html(bundle: dict[str, Any]) -> str:
         f"<p>Conversation {html.escape(bundle['conversation'])}, answered by {html.escape(bundle['model'])}.</p>"
     )
     for turn in bundle["turns"]:
-        lines.append(f"<h2>{html.escape(turn['question'])}</h2>\n<p class=answer>{html.escape(turn['answer'])}</p>")
+        lines.append(f"<h2>{html.escape(turn['question'])}</h2>\n<p>Asked at {turn['asked_at']}</p>")
+        lines.append(f"<p class=answer>{html.escape(turn['answer'])}</p>")
         if turn["sources"]:
             entries = [f"<li value={source['number']}>{_html_source(source)}</li>" for source in turn["sources"]]
             lines.append(f"<ol>{''.join(entries)}</ol>")
