@@ -237,8 +237,8 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # S. Evidence
     "R230": Entry("A source states what was established and why; overlap alone supports nothing.", "users", partial("Evidence: citations that mean what they say")),
-    "R231": Entry("Citations of hosted tools can be fetched under the egress guard, kept with digest and time, and checked by the same rules.", "users", deferred("Evidence: citations that mean what they say")),
-    "R232": Entry("An evidence bundle is readable without Sidestream and reproducible.", "users", deferred("Evidence: citations that mean what they say")),
+    "R231": Entry("Citations of hosted tools can be fetched under the egress guard, kept with digest and time, and checked by the same rules.", "users", partial("The files of hosted file search are not read.")),
+    "R232": Entry("An evidence bundle is readable without Sidestream and reproducible.", "users", proven),
 
     # Faults: stream and protocol
     "F01": Entry("A truncated stream ends its blocks, then error(truncated), finish(error); nothing counts as completed.", "faults", proven),

@@ -1,7 +1,7 @@
 """Chats, whose history grows turn by turn. A failed or cancelled turn leaves the history unchanged."""
 
 import uuid
-from collections.abc import AsyncGenerator, Generator, Iterable
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import GenericAlias
@@ -444,6 +444,21 @@ class Chat(Generic[T, DepsT]):
             self._writer.granted(self._grants)
             if self.head:  # A new conversation is written with its first turn.
                 await self._writer.commit()
+
+    async def check_evidence(self, result: ChatResult[OutT], *, allow_hosts: Sequence[str] = ()) -> ChatResult[OutT]:
+        """Check a result of this chat as `result.check_evidence` does, and log the check with the pages that were read.
+
+        `allow_hosts` are hosts, or `host:port`, that may have a private address. Raises ConflictError if a run
+        writes to the log at the same time.
+        """
+        from sidestream.portable.fetch.fetcher import check_citations
+
+        checked, record, pages = await check_citations(result, allow_hosts)
+        await self._loaded()
+        if self._writer is not None and self.head and record.claims:
+            self._writer.add(record, pages)
+            await self._writer.commit()
+        return checked
 
     async def _log_refusal(self, approval_id: str, reason: str) -> None:
         """Record in the log, if there is one, that a decision was refused. Nothing else changes."""

@@ -33,7 +33,7 @@ def _folder(variable: str, usual: str) -> Path:
     return (Path(named) if os.path.isabs(named) else home / usual) / "sidestream"
 
 
-def write_private(file: Path, text: str) -> None:
+def write_private(file: Path, content: str | bytes) -> None:
     """Replace the file atomically, with mode 0600, and create its folder if missing.
 
     Raises OSError if the file cannot be written.
@@ -42,8 +42,8 @@ def write_private(file: Path, text: str) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW
     try:
-        with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as opened:
-            opened.write(text)
+        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as opened:
+            opened.write(content.encode() if isinstance(content, str) else content)
         os.replace(temporary, file)
     except OSError:
         with suppress(OSError):

@@ -41,6 +41,10 @@ def _blocks(log: Iterable[records.Record]) -> Iterator[str]:
                 yield f"**{word}** ({decision.tool})"
             case records.ApprovalRefused(reason=reason):
                 yield f"**Decision refused**: {reason}"
+            case records.EvidenceChecked(claims=claims):
+                yield from _stream_blocks(segments)
+                segments = []
+                yield "\n".join(["**Evidence**", "", *map(_checked_claim, claims)])
             case records.Segment():
                 segments.append(record)
             case _:
@@ -106,6 +110,11 @@ def _line(part: parts.StreamPart) -> str | None:
             return f"*{part.reason}; {usage.input.total} tokens in, {usage.output.total} out; {cost}*"
         case _:
             return None
+
+
+def _checked_claim(claim: records.CheckedClaim) -> str:
+    source = claim.title or claim.url or claim.source
+    return f"- {claim.evidence.state}: {' '.join(claim.text.split())} ({source}: {claim.evidence.reason})"
 
 
 def _message(message: ChatMessage) -> str:

@@ -6,6 +6,7 @@ added message, a started tool or an approval decision. Bytes and very long strin
 refers to.
 """
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import StoreError
+from sidestream.evidence.verdict import Evidence
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage, TextPart
 from sidestream.messages.references import for_log
@@ -135,6 +137,43 @@ class Noted(_Body, frozen=True, tag="noted"):
     details: jsontext.JsonObject
 
 
+class CheckedClaim(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A claim of the answer, and what its cited page proves."""
+
+    step: int
+    source: str
+    """Id of the source in its step."""
+    text: str
+    evidence: Evidence
+    url: str | None = None
+    title: str | None = None
+    snapshot: str | None = None
+    """Digest of the page that it was compared with. None means that the page could not be read."""
+    passage: str = ""
+    """Words or sentence of the page that decided."""
+
+
+class PageSnapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A page as it was when a claim was compared with it."""
+
+    sha256: str
+    """Digest of its bytes, which the store has as a blob."""
+    url: str
+    """URL that answered, after redirects."""
+    retrieved_at: str
+    """Time at which its server last confirmed it, in RFC 3339 format."""
+    mime_type: str = ""
+    size: int = 0
+    """Bytes of the page."""
+
+
+class EvidenceChecked(_Body, frozen=True, tag="evidence-checked"):
+    """Records that the pages cited in an answer were fetched and compared with it. It has no effect on the history."""
+
+    claims: tuple[CheckedClaim, ...]
+    snapshots: tuple[PageSnapshot, ...] = ()
+
+
 Body = (
     MessageAdded
     | RunStarted
@@ -150,6 +189,7 @@ Body = (
     | TurnDiscarded
     | TurnKept
     | Noted
+    | EvidenceChecked
 )
 
 
@@ -202,6 +242,8 @@ _PLAIN = frozenset(
 """Segments that refer to no blobs."""
 STEP_FINISH = "step-finish"
 """Kind of the segment whose blobs are read only to resend the step."""
+CHECKED = "evidence-checked"
+"""Kind of the record whose blobs are mostly pages. They are read only by those who ask for them."""
 STARTED = "run-started"
 TEXT_KINDS = ("message", "text", "text-delta")
 """Kinds of the records with the text of messages and answers."""
@@ -212,6 +254,15 @@ ENDINGS = frozenset({"finish", "cancelled", "discarded", "kept", "message"})
 def kind_of(body: Body) -> str:
     """Return the kind of a record's body."""
     return body.kind if isinstance(body, Segment) else str(body.__struct_config__.tag)
+
+
+def content_of(row: Row) -> tuple[str, ...]:
+    """Return the digests of the blobs that hold a part of the record itself."""
+    if row.kind == STEP_FINISH:
+        return ()
+    if row.kind == CHECKED:
+        return tuple(digest for digest in row.blobs if re.search(rf'"\$\w+":\s*"{digest}"'.encode(), row.body))
+    return row.blobs
 
 
 def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:

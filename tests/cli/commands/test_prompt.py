@@ -27,7 +27,9 @@ from sidestream.testing import (
     sse,
 )
 from support.children import started
+from support.citations import citing
 from support.sandboxes import needs
+from support.web_pages import page, serve
 
 
 def test_only_answer_goes_to_stdout(sidestream: Run):
@@ -588,6 +590,24 @@ def test_check_shows_each_claim_with_its_state(sidestream: Run):
         (sources[0]["id"], "unreachable"),
     ]
     assert "evidence: the answer cites no source" in none.stderr
+
+
+@requirement("R231")
+async def test_check_compares_pages_of_named_host(sidestream: Run):
+    claims = ["Oslo has 700,000 inhabitants.", "Oslo has 900,000 inhabitants."]
+    async with serve({"/oslo": page("<main><p>Oslo has 700,000 inhabitants.</p></main>")}) as site:
+        script = citing((claim, site.url("/oslo"), "Oslo") for claim in claims)
+        with FakeProvider([script.reply()]).in_thread() as fake:
+            args = "-m", "openai-responses:m", "-T", f"web_fetch:allow_hosts={site.host}", "--check", "--log", "Hi"
+            shown = await asyncio.to_thread(sidestream, *args, base_url=fake.base_url)
+    logged = await asyncio.to_thread(sidestream, "logs", "show")
+    exported = await asyncio.to_thread(sidestream, "logs", "export")
+    assert shown.returncode == logged.returncode == exported.returncode == 0
+    assert f"\n  quoted: {claims[0]}\n" in shown.stderr
+    assert f"\n  contradicted: {claims[1]}\n" in shown.stderr
+    assert f"evidence:\n  quoted: {claims[0]}\n" in logged.stdout
+    assert f"  page {site.url('/oslo')} of " in logged.stdout
+    assert f"- contradicted: {claims[1]} (Oslo: " in exported.stdout
 
 
 @requirement("R73")

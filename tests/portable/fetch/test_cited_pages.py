@@ -1,11 +1,13 @@
 """Citations that a provider reports: the cited pages are fetched, within the policy, and compared."""
 
+import pytest
 from aiohttp import web
 
 from requirements import requirement
 from sidestream import Agent, ChatResult
-from sidestream.testing import FakeProvider, ResponsesScript
-from support.web_pages import Site, page, serve
+from sidestream.testing import FakeProvider
+from support.citations import citing
+from support.web_pages import Answer, Site, page, serve
 
 FACTS = "<title>Facts</title><main><p>The <a href='/x'>bridge</a> is 1,870 metres long. It opened on 9 June 1967.</p></main>"
 CLAIMS = {
@@ -25,14 +27,8 @@ PAGES = {
 
 
 async def answer(site: Site) -> ChatResult[str]:
-    text, notes = "", []
-    for path, claim in CLAIMS.items():
-        link = f"([site]({site.url(path)}))"
-        start = len(text) + len(claim) + 1
-        text += f"{claim} {link} "
-        note = {"type": "url_citation", "url": site.url(path), "title": path}
-        notes.append({**note, "start_index": start, "end_index": start + len(link)})
-    async with FakeProvider([ResponsesScript().text(text, annotations=notes).reply()]) as fake:
+    script = citing((claim, site.url(path), path) for path, claim in CLAIMS.items())
+    async with FakeProvider([script.reply()]) as fake:
         return await Agent("openai-responses:m", base_url=fake.base_url, api_key="k").send("How long?")
 
 
@@ -72,3 +68,47 @@ async def test_private_host_is_unreachable_unless_named():
         checked = await (await answer(site)).check_evidence()
     assert {source.evidence.state for source in checked.sources} == {"unreachable"}
     assert not site.requests
+
+
+def _closed_connection(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+@requirement("R231")
+@pytest.mark.parametrize(
+    ("robots", "state", "reads"),
+    [
+        (web.Response(status=404), "supported", True),
+        (web.Response(status=401), "supported", True),
+        (web.Response(status=500), "unreachable", False),
+        (web.Response(status=503), "unreachable", False),
+        (_closed_connection, "unreachable", False),
+    ],
+)
+async def test_unreadable_robots_txt_closes_site_unless_4xx(robots: Answer, state: str, reads: bool):
+    async with serve({**PAGES, "/robots.txt": robots}) as site:
+        checked = await (await answer(site)).check_evidence(allow_hosts=[site.host])
+    (facts, *_) = checked.sources
+    assert facts.evidence.state == state
+    paths = [request.path for request in site.requests]
+    assert ("/facts" in paths) is reads
+    assert reads or ("robots.txt" in facts.evidence.reason and set(paths) == {"/robots.txt"})
+
+
+@requirement("R231")
+async def test_redirect_to_closed_page_is_not_followed():
+    async with serve(PAGES) as closed:
+        away = web.Response(status=302, headers={"Location": closed.url("/closed")})
+        near = web.Response(status=302, headers={"Location": "/closed"})
+        open_page = web.Response(status=302, headers={"Location": closed.url("/facts")})
+        async with serve({**PAGES, "/facts": away, "/wrong": near, "/old": open_page}) as site:
+            checked = await (await answer(site)).check_evidence(allow_hosts=[site.host, closed.host])
+    found = {source.title: source.evidence for source in checked.sources}
+    assert (found["/facts"].state, found["/wrong"].state) == ("unreachable", "unreachable")
+    assert "robots.txt" in found["/facts"].reason
+    assert "robots.txt" in found["/wrong"].reason
+    assert found["/old"].state == "supported"
+    assert [request.path for request in closed.requests] == ["/robots.txt", "/facts"]
+    assert "/closed" not in [request.path for request in site.requests]

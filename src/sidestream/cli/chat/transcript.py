@@ -19,7 +19,7 @@ from sidestream.tools.approvals import Decision, PendingApproval
 async def load_record(store: Store, row: records.Row) -> records.Record:
     """Load a row's record with its blobs, replacing a missing blob by a note with its digest."""
     blobs: dict[str, bytes] = {}
-    for digest in row.blobs if row.kind != records.STEP_FINISH else ():
+    for digest in records.content_of(row):
         try:
             blobs[digest] = await store.blob(digest)
         except BlobError:
@@ -142,6 +142,18 @@ class Transcript:
     def unseen(self, body: records.RequestPrepared | records.Noted, record: records.Record) -> None:
         """Render nothing, because the record is for programs."""
 
+    def evidence_checked(self, body: records.EvidenceChecked, record: records.Record) -> None:
+        """Render the checked claims and the pages that were kept."""
+        self._screen.line("evidence:", "bold")
+        for claim in body.claims:
+            label = formatting.source(Source(claim.source, "url", url=claim.url, title=claim.title))
+            formatting.print_evidence(self._screen, claim.text, label, claim.evidence)
+        for page in body.snapshots:
+            url = one_line(page.url, 400)
+            self._screen.line(
+                f"  page {url} of {one_line(page.retrieved_at, 40)}: sha256:{one_line(page.sha256)}", "dim"
+            )
+
 
 _RENDERERS: dict[type, Callable[[Transcript, Any, records.Record], None]] = {
     records.MessageAdded: Transcript.message,
@@ -158,6 +170,7 @@ _RENDERERS: dict[type, Callable[[Transcript, Any, records.Record], None]] = {
     records.TurnKept: Transcript.kept,
     records.RequestPrepared: Transcript.unseen,
     records.Noted: Transcript.unseen,
+    records.EvidenceChecked: Transcript.evidence_checked,
 }
 """Rendering methods, by type of the record's body."""
 

@@ -9,6 +9,7 @@ import click
 from sidestream.cli.inputs import options
 
 if TYPE_CHECKING:
+    from sidestream.agent.chat import Chat
     from sidestream.cli.display.formatting import Place
     from sidestream.cli.display.screen import Screen
     from sidestream.cli.display.view import KeptView, ViewOptions
@@ -212,7 +213,7 @@ async def _send(
         if await session.settle(read_answer) and session.outcome == "complete":
             await session.turn(message, stream=sending.streams)
         if isinstance(kept, KeptView):
-            await _check(kept, screen, as_json=view_options.as_json)
+            await _check(kept, screen, session.chat, agents.allow_hosts, as_json=view_options.as_json)
         if answer is not None and sending.extracts is not None:
             print_code(answer.getvalue(), sending.extracts)
         return session.exit_code
@@ -222,18 +223,19 @@ async def _send(
             await store.aclose()
 
 
-async def _check(view: "KeptView", screen: "Screen", *, as_json: bool) -> None:
-    """Fetch the cited pages, and print each claim with what its citation proves.
+async def _check(
+    view: "KeptView", screen: "Screen", chat: "Chat[Any]", allow_hosts: tuple[str, ...], *, as_json: bool
+) -> None:
+    """Fetch the cited pages, and print each claim with what its citation proves. The chat's log keeps the check.
 
     With `as_json`, print the checked sources as parts, under the ids that they had.
     """
     from sidestream.cli.display import formatting
-    from sidestream.cli.display.screen import one_line
     from sidestream.results.results import ChunkFold, fold
 
     folding = ChunkFold()
     result = fold([chunk for part in view.parts for chunk in folding.feed(part)])
-    checked = await result.check_evidence()
+    checked = await chat.check_evidence(result, allow_hosts=allow_hosts)
     if as_json:
         for source in checked.sources:
             view.feed(source)
@@ -241,10 +243,7 @@ async def _check(view: "KeptView", screen: "Screen", *, as_json: bool) -> None:
     claims = checked.claims()
     screen.line("evidence:" if claims else "evidence: the answer cites no source", "bold")
     for claim in claims:
-        found = claim.source.evidence
-        style = "dim" if found.state in ("quoted", "supported") else "yellow"
-        screen.line(f"  {found.state}: {one_line(claim.text, 200)}", style)
-        screen.line(f"      {formatting.source(claim.source)}: {one_line(found.reason, 300)}", "dim")
+        formatting.print_evidence(screen, claim.text, formatting.source(claim.source), claim.source.evidence)
 
 
 def print_code(answer: str, place: "Place") -> None:

@@ -4,7 +4,8 @@ import re
 from typing import Literal
 
 from sidestream import jsontext
-from sidestream.cli.display.screen import one_line
+from sidestream.cli.display.screen import Screen, one_line
+from sidestream.evidence.verdict import Evidence
 from sidestream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
 from sidestream.results.citations import REMARKS, CitedSource
 from sidestream.results.tool_code import output_text
@@ -124,6 +125,14 @@ def source(part: Source) -> str:
     if part.title and location:
         return f"{one_line(part.title, 120)}  {one_line(location, 400)}"
     return one_line(part.title or location or part.id, 400)
+
+
+def print_evidence(screen: Screen, claim: str, label: str, found: Evidence) -> None:
+    """Print a claim with what its source proves."""
+    screen.line(
+        f"  {found.state}: {one_line(claim, 200)}", "dim" if found.state in ("quoted", "supported") else "yellow"
+    )
+    screen.line(f"      {label}: {one_line(found.reason, 300)}", "dim")
 
 
 def cited_source(source: CitedSource) -> str:

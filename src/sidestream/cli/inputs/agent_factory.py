@@ -21,7 +21,7 @@ from sidestream.limits import Limits
 from sidestream.providers.registry import ModelString
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import Verdict
-from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
+from sidestream.tools.server_side import CodeInterpreter, ServerSideTool, WebFetch
 from sidestream.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -116,6 +116,12 @@ class AgentFactory:
         """Whether a tool runs code in a container, which takes attachments."""
         tools = self._hosted if self._given is None else self._given.server_side_tools
         return any(isinstance(tool, CodeInterpreter) for tool in tools)
+
+    @property
+    def allow_hosts(self) -> tuple[str, ...]:
+        """The hosts that the web fetch tool may reach at private addresses."""
+        tools = self._hosted if self._given is None else self._given.server_side_tools
+        return tuple(host for tool in tools if isinstance(tool, WebFetch) for host in tool.allow_hosts)
 
     @property
     def servers_with_approval(self) -> frozenset[str]:

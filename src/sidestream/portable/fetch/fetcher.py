@@ -5,7 +5,7 @@ import hashlib
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 from urllib.robotparser import RobotFileParser
@@ -22,7 +22,9 @@ from sidestream.portable.documents import PAGE_LIMITS, Document, DocumentLimits,
 from sidestream.portable.fetch.policy import EgressPolicy
 from sidestream.results.citations import claims_of, with_evidence
 from sidestream.results.results import ChatResult
+from sidestream.store.records import CheckedClaim, EvidenceChecked, PageSnapshot
 from sidestream.text.html import is_web
+from sidestream.wire.download import MAX_REDIRECTS
 from sidestream.wire.egress import AddressPolicy, public_only
 from sidestream.wire.pages import FetchedPage, PageLimits, get_page
 
@@ -69,8 +71,11 @@ class Fetcher:
         limits: PageLimits | None = None,
         documents: DocumentLimits | None = None,
         addresses: AddressPolicy = public_only,
+        check: Callable[[str], None] | None = None,
     ) -> None:
+        """Fetch within the policy. `check` sees every hop too, and raises FetchError to refuse one."""
         self.policy = policy
+        self._check = check
         self._limits = limits or PageLimits()
         self._documents = documents or PAGE_LIMITS
         self._addresses = addresses
@@ -106,12 +111,17 @@ class Fetcher:
         """Request a URL within the policy, without cache and conversion. Raises FetchError if that fails."""
         return await get_page(
             url,
-            check=self.policy.check,
+            check=self._check_hop,
             is_named=self._is_named,
             headers=headers,
             limits=self._limits,
             policy=self._addresses,
         )
+
+    def _check_hop(self, url: str) -> None:
+        self.policy.check(url)
+        if self._check is not None:
+            self._check(url)
 
     def _is_named(self, url: URL) -> bool:
         return self.policy.is_named(str(url))
@@ -158,14 +168,25 @@ async def check_evidence(result: ChatResult[T], *, allow_hosts: Sequence[str] = 
     """Fetch the pages that an answer cites, and return the answer with the evidence of each citation.
 
     Citations that were checked keep their evidence. Pages that cannot be fetched, or that their robots.txt closes, are
-    `unreachable`. `allow_hosts` are hosts, or `host:port`, that may have a private address.
+    `unreachable`; so are all pages of a site whose robots.txt fails. `allow_hosts` are hosts, or `host:port`, that may
+    have a private address.
     """
+    return (await check_citations(result, allow_hosts))[0]
+
+
+async def check_citations(
+    result: ChatResult[T], allow_hosts: Sequence[str]
+) -> tuple[ChatResult[T], EvidenceChecked, dict[str, bytes]]:
+    """Check a result as `check_evidence` does, and return it with the record of the check and its pages, by digest."""
     claims = [claim for claim in claims_of(result) if claim.source.evidence.state == "unchecked"]
     urls = dict.fromkeys(claim.source.url for claim in claims if claim.source.url and is_web(claim.source.url))
-    reader = _CitedPages(Fetcher(EgressPolicy(allow_hosts=allow_hosts)))
+    reader = _CitedPages(EgressPolicy(allow_hosts=allow_hosts))
     pages = dict(zip(urls, await asyncio.gather(*map(reader.read, urls)), strict=True))
     evidence: dict[tuple[int, str], Evidence] = {}
     marks: dict[tuple[int, str], Mapping[str, Json]] = {}
+    snapshots: dict[str, PageSnapshot] = {}
+    bodies: dict[str, bytes] = {}
+    passages: dict[tuple[int, str], str] = {}
     for claim in claims:
         page = pages.get(claim.source.url or "")
         if page is None:
@@ -174,19 +195,59 @@ async def check_evidence(result: ChatResult[T], *, allow_hosts: Sequence[str] = 
         if isinstance(page, str):
             evidence[key] = Evidence("unreachable", page)
             continue
-        found = judge(claim.text, _LINK_TARGET.sub("]", page.document.text))
+        text = _LINK_TARGET.sub("]", page.document.text)
+        found = judge(claim.text, text)
+        passages[key] = text[slice(*found.place)] if found.place is not None else ""
         moved = f"; the page has moved to {page.final_url}" if page.final_url != page.url else ""
         evidence[key] = replace(found, reason=f"{found.reason}{moved}")
-        digest = hashlib.sha256(page.body).hexdigest()
-        marks[key] = {"snapshot": {"sha256": digest, "url": page.final_url, "retrieved_at": page.retrieved_at}}
-    return with_evidence(result, evidence, marks)
+        snapshot = snapshots.setdefault(page.url, _snapshot(page))
+        bodies[snapshot.sha256] = page.body
+        about = {"sha256": snapshot.sha256, "url": snapshot.url, "retrieved_at": snapshot.retrieved_at}
+        marks[key] = {"snapshot": about}
+    record = EvidenceChecked(
+        claims=tuple(
+            CheckedClaim(
+                step=claim.step,
+                source=claim.source.id,
+                text=claim.text,
+                evidence=evidence[claim.step, claim.source.id],
+                url=claim.source.url,
+                title=claim.source.title,
+                snapshot=snapshots[claim.source.url].sha256 if claim.source.url in snapshots else None,
+                passage=passages.get((claim.step, claim.source.id), ""),
+            )
+            for claim in claims
+            if (claim.step, claim.source.id) in evidence
+        ),
+        snapshots=tuple(snapshots.values()),
+    )
+    return with_evidence(result, evidence, marks), record, bodies
+
+
+def _snapshot(page: Fetched) -> PageSnapshot:
+    return PageSnapshot(
+        sha256=hashlib.sha256(page.body).hexdigest(),
+        url=page.final_url,
+        retrieved_at=page.retrieved_at,
+        mime_type=page.document.mime_type,
+        size=len(page.body),
+    )
+
+
+class _UnknownRulesError(FetchError):
+    """The robots.txt of a site must be read before its pages."""
+
+    def __init__(self, origin: str) -> None:
+        super().__init__(f"the robots.txt of {origin} was not read", code="url_not_allowed")
+        self.origin = origin
 
 
 class _CitedPages:
-    """Reads cited pages, a few at a time, as far as their robots.txt files allow."""
+    """Reads cited pages, a few at a time, as far as the robots.txt files of all sites on the way allow."""
 
-    def __init__(self, fetcher: Fetcher) -> None:
-        self._fetcher = fetcher
+    def __init__(self, policy: EgressPolicy) -> None:
+        self._fetcher = Fetcher(policy, check=self._check)
+        self._robots_fetcher = Fetcher(policy)
         self._robots: dict[str, RobotFileParser] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._gate = asyncio.Semaphore(MAX_PARALLEL_CHECKS)
@@ -195,24 +256,39 @@ class _CitedPages:
         """Return the page, or the reason why it cannot be read."""
         async with self._gate:
             try:
-                if not await self._is_open(url):
-                    return "the site's robots.txt does not allow reading the page"
-                return await self._fetcher.fetch(url)
+                for _ in range(MAX_REDIRECTS + 1):
+                    try:
+                        return await self._fetcher.fetch(url)
+                    except _UnknownRulesError as unknown:
+                        await self._learn(unknown.origin)
+                return "the page redirects to too many sites"
             except (SidestreamError, ValueError) as error:
                 return str(error)
 
-    async def _is_open(self, url: str) -> bool:
+    def _check(self, url: str) -> None:
         origin = str(URL(url).origin())
+        rules = self._robots.get(origin)
+        if rules is None:
+            raise _UnknownRulesError(origin)
+        if not rules.can_fetch(AGENT_NAME, url):
+            raise FetchError("the site's robots.txt does not allow reading the page", code="url_not_allowed")
+
+    async def _learn(self, origin: str) -> None:
         async with self._locks.setdefault(origin, asyncio.Lock()):
             if origin not in self._robots:
                 self._robots[origin] = await self._rules(origin)
-        return self._robots[origin].can_fetch(AGENT_NAME, url)
 
     async def _rules(self, origin: str) -> RobotFileParser:
+        """Return the rules of a site. Raises FetchError if they cannot be read.
+
+        As in RFC 9309, a site whose robots.txt answers 4xx has no rules, and any other failure closes the site.
+        """
         rules = RobotFileParser()
         try:
-            text = (await self._fetcher.get(f"{origin}/robots.txt")).body.decode("utf-8", "replace")
-        except FetchError:
+            text = (await self._robots_fetcher.get(f"{origin}/robots.txt")).body.decode("utf-8", "replace")
+        except FetchError as error:
+            if error.status is None or not 400 <= error.status < 500:
+                raise FetchError(f"the site's robots.txt cannot be read: {error}", code=error.code) from error
             text = ""
         rules.parse(text.splitlines())
         return rules

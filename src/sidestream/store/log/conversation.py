@@ -10,7 +10,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.store.log.fold import LogState, UnresolvedCall, fold, joined
 from sidestream.store.log.writer import Writer
 from sidestream.store.protocol import ConversationInfo, Store
-from sidestream.store.records import STEP_FINISH, ApprovalRefused, Body, GrantsSet, Record, Row, TurnDiscarded, unpack
+from sidestream.store.records import ApprovalRefused, Body, GrantsSet, Record, Row, TurnDiscarded, content_of, unpack
 from sidestream.tools.grants import without_grant
 from sidestream.turn.state import TurnStatus, status_after
 
@@ -122,9 +122,10 @@ class Conversation:
         return (await self.state()).unresolved
 
     async def _record(self, row: Row, load: bool) -> Record:
-        if not row.blobs or not load or row.kind == STEP_FINISH:
+        digests = content_of(row) if load else ()
+        if not digests:
             return unpack(row)
-        found = {digest: await self.store.blob(digest) for digest in row.blobs}
+        found = {digest: await self.store.blob(digest) for digest in digests}
         return unpack(row, found.__getitem__)
 
 

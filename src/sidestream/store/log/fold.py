@@ -26,6 +26,7 @@ from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
     ApprovalRefused,
+    EvidenceChecked,
     GrantsSet,
     MessageAdded,
     Noted,
@@ -368,6 +369,10 @@ def _noted(log: _Log, body: Noted, record: Record) -> None:
     """Ignore a note, which does not affect the conversation."""
 
 
+def _checked(log: _Log, body: EvidenceChecked, record: Record) -> None:
+    """Ignore a check of citations, which is recorded only for readers of the log."""
+
+
 _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     MessageAdded: _message,
     RunStarted: _run_started,
@@ -383,5 +388,6 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     TurnDiscarded: _discarded,
     TurnKept: _kept,
     Noted: _noted,
+    EvidenceChecked: _checked,
 }
 """Handlers, by type of a record's body."""

@@ -8,7 +8,7 @@ from typing import Protocol
 from sidestream.errors import StoreError
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.protocol import Append, Store
-from sidestream.store.records import ENDINGS, STARTED, Record, Row, open_run, unpack
+from sidestream.store.records import ENDINGS, STARTED, Record, Row, content_of, open_run, unpack
 from sidestream.store.wrapped import WrappedStore
 
 MAX_WAITING_ROWS = 1024
@@ -131,9 +131,10 @@ class PublishedStore(WrappedStore):
 
     async def record(self, row: Row, *, load: bool) -> Record:
         """Decode the record of a row, including the content of its blobs with `load`."""
-        if not load or not row.blobs:
+        digests = content_of(row) if load else ()
+        if not digests:
             return unpack(row)
-        found = {digest: await self.inner.blob(digest) for digest in row.blobs}
+        found = {digest: await self.inner.blob(digest) for digest in digests}
         return unpack(row, found.__getitem__)
 
     def conversation(self, id: str) -> Conversation:
