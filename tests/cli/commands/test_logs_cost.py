@@ -98,7 +98,7 @@ def test_cost_of_session_on_two_providers(sidestream: Run, tmp_path: Path, kind:
 
 
 @requirement("R223")
-def test_what_if_prices_session_for_another_model(sidestream: Run, tmp_path: Path):
+def test_repricing_prices_session_for_another_model(sidestream: Run, tmp_path: Path):
     asyncio.run(talk(tmp_path / "talks.db"))
     report = found(sidestream, "what-if", "-m", "openai-responses:gpt-5-mini")
     plain = 1000 + 2000 + 1000 + 500 + 1000
@@ -112,7 +112,7 @@ def test_what_if_prices_session_for_another_model(sidestream: Run, tmp_path: Pat
 
 
 @requirement("R223")
-def test_what_if_without_cache_is_exact(sidestream: Run, tmp_path: Path):
+def test_repricing_without_cache_is_exact(sidestream: Run, tmp_path: Path):
     asyncio.run(talk(tmp_path / "talks.db"))
     report = found(sidestream, "what-if", "--cache", "off")
     dear = (4000 * 1.25 + 250 * 10 + 7500 * 3 + 400 * 15) / 1e6 + FEE
@@ -120,7 +120,7 @@ def test_what_if_without_cache_is_exact(sidestream: Run, tmp_path: Path):
 
 
 @requirement("R223")
-def test_what_if_cache_reads_previous_prompt(sidestream: Run, tmp_path: Path):
+def test_repricing_cache_reads_previous_prompt(sidestream: Run, tmp_path: Path):
     async def session() -> None:
         async with FakeProvider([gpt(size, 10).text("Yes.").reply() for size in (2000, 3000, 1500)]) as fake:
             agent = Agent(GPT, api_key="k", base_url=fake.base_url)
@@ -137,7 +137,7 @@ def test_what_if_cache_reads_previous_prompt(sidestream: Run, tmp_path: Path):
 
 
 @requirement("R223")
-def test_what_if_tier_is_unknown_where_model_lacks_it(sidestream: Run, tmp_path: Path):
+def test_repricing_tier_is_unknown_where_model_lacks_it(sidestream: Run, tmp_path: Path):
     asyncio.run(talk(tmp_path / "talks.db"))
     report = found(sidestream, "what-if", "--tier", "flex")
     of = {row["model"]: row["what_if"] for row in report["rows"]}
@@ -151,7 +151,7 @@ def test_what_if_tier_is_unknown_where_model_lacks_it(sidestream: Run, tmp_path:
 
 
 @requirement("R223")
-def test_what_if_names_tool_without_price(sidestream: Run, tmp_path: Path):
+def test_repricing_names_tool_without_price(sidestream: Run, tmp_path: Path):
     asyncio.run(talk(tmp_path / "talks.db"))
     report = found(sidestream, "what-if", "-m", "google:gemini-2.5-pro")
     assert report["total"]["what_if"]["unpriced"] == {"google:gemini-2.5-pro: web_search": 1}
@@ -223,6 +223,6 @@ def test_branches_of_chat_count_once(sidestream: Run, tmp_path: Path):
     assert found(sidestream, "what-if", "--tier", "flex", "/c1")["total"]["what_if"]["calls"] == 3
 
 
-def test_what_if_without_terms_is_usage_error(sidestream: Run):
+def test_repricing_without_terms_is_usage_error(sidestream: Run):
     assert sidestream("logs", "what-if", env=STORE).returncode == 2
     assert sidestream("logs", "cost", "--since", "yesterday", env=STORE).returncode == 2
