@@ -12,7 +12,7 @@ import pytest
 from cli.command import Run
 from requirements import requirement
 from server.chat_client import chatting, user
-from sidestream import Agent, Chat, Price, ProviderError, WebSearch
+from sidestream import Agent, Chat, Context, Price, ProviderError, WebFetch, WebSearch, tool
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript, error_reply, sse
 
@@ -95,6 +95,62 @@ def test_cost_of_session_on_two_providers(sidestream: Run, tmp_path: Path, kind:
     lines = [line.split() for line in sidestream("logs", "cost", "--since", "1d", env=env).stdout.splitlines()]
     assert lines[0] == ["model", "calls", "input", "cached", "output", "cost"]
     assert lines[-1] == ["total", "4", "11,500", "6,000", "650", f"${total:.4f}"]
+
+
+@requirement("R223")
+def test_cost_is_sum_of_what_runs_reported(sidestream: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A subagent waits for an approval over a restart, another model runs a tool, and a summary is made."""
+
+    @tool(approval=lambda question: "ask")
+    def sell(item: str) -> str:
+        """Sells."""
+        return f"{item} sold"
+
+    replies = [
+        gpt(1000, 10).function_call("clerk", {"task": "Sell a lamp."}).reply(),
+        gpt(2000, 20).function_call("sell", {"item": "lamp"}).reply(),
+        gpt(3000, 30).text("Sold.").reply(),
+        gpt(4000, 40).text("x" * 9000).reply(),
+        gpt(5000, 50).function_call("web_fetch", {"url": "https://a.example/"}).reply(),
+        sonnet(6000, 60).web_fetch("https://a.example/", "hello").text("It says hello.").reply(),
+        gpt(7000, 70).text("Hello. " * 1500).reply(),
+        gpt(500, 5).text("A summary.").reply(),
+        gpt(8000, 80).text("Done.").reply(),
+    ]
+
+    async def session() -> float:
+        async with FakeProvider(replies) as fake:
+            monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", fake.base_url)
+            clerk = Agent(GPT, api_key="k", base_url=fake.base_url, tools=[sell])
+            fetch = WebFetch(via=SONNET)
+            shortened = Context(max_tokens=4000, strategy="summary", keep_turns=1)
+            boss = Agent(
+                GPT,
+                api_key="k",
+                base_url=fake.base_url,
+                tools=[clerk.as_tool("clerk", "Sells.")],
+                server_side_tools=[fetch],
+            )
+            async with aclosing(open_store(tmp_path / "talks.db")) as store:
+                waiting = await Chat(boss, store=store, id="talk").send("Sell a lamp.")
+            async with aclosing(open_store(tmp_path / "talks.db")) as store:
+                chat = Chat(boss, store=store, id="talk")
+                await chat.load()
+                sold = await chat.resume([pending.approve() for pending in waiting.approvals])
+                read = await chat.send("What says https://a.example/ ?")
+                last = await chat.send("Thanks.", context=shortened)
+            assert len(fake.requests) == len(replies)
+        return sum(result.usage.cost for result in (sold, read, last) if result.usage and result.usage.cost)
+
+    reported = asyncio.run(session())
+    report = found(sidestream, "cost", "--by", "agent")
+    assert report["total"]["calls"] == len(replies)
+    assert report["total"]["cost"] == pytest.approx(reported)
+    clerk = ((2000 + 3000) * 1.25 + 50 * 10) / 1e6
+    assert costs(report) == pytest.approx(
+        {"clerk": clerk, "web_fetch": (6000 * 3 + 60 * 15) / 1e6, "(main)": reported - clerk - 0.0189}
+    )
 
 
 @requirement("R223")
