@@ -243,6 +243,8 @@ def test_unknown_cost_is_never_zero(sidestream: Run, tmp_path: Path):
     # The refused request costs nothing. The reported cost of the second call is used, although no list has its model.
     assert (total["calls"], total["cost"], total["known"]) == (2, None, pytest.approx(0.11))
     assert total["unpriced"] == {"openai-responses:house-1": 1}
+    by_tool = costs(found(sidestream, "cost", "--by", "tool"))
+    assert by_tool == {"(model tokens)": pytest.approx(0.11), "(not divided)": None}
     shown = sidestream("logs", "cost", env=STORE).stdout
     assert "$0.1100 + unknown" in shown
     assert "unknown:\n  openai-responses:house-1 (1 call)" in shown
@@ -257,6 +259,20 @@ def test_interrupted_call_has_unknown_cost(sidestream: Run, tmp_path: Path):
     total = found(sidestream, "cost")["total"]
     assert (total["cost"], total["unpriced"]) == (None, {"model calls that did not finish": 1})
     assert total["known"] == pytest.approx(FIRST + EXPERT + SEARCHED + FEE)
+
+
+@requirement("R223")
+def test_damaged_record_is_reported_and_rest_counted(sidestream: Run, tmp_path: Path):
+    asyncio.run(talk(tmp_path / "talks.db"))
+    with closing(sqlite3.connect(tmp_path / "talks.db")) as file, file:
+        file.execute(
+            "UPDATE records SET body = x'7b' WHERE seq = (SELECT min(seq) FROM records WHERE kind = 'step-finish')"
+        )
+    done = sidestream("logs", "cost", "--json", env=STORE)
+    total = json.loads(done.stdout)["total"]
+    assert (done.returncode, "1 damaged record" in done.stderr) == (1, True)
+    assert total["unpriced"] == {"model calls that did not finish": 1}
+    assert total["known"] == pytest.approx(EXPERT + SEARCHED + FEE + AFTER_RESTART)
 
 
 @requirement("R223")
