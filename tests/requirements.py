@@ -233,7 +233,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R220": Entry("Every step records its request, large parts by digest, without secrets.", "users", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
     "R221": Entry("A run can be forked at any record with one fact changed; the prefix costs and runs nothing.", "users", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
     "R222": Entry("A logged run becomes a test with three dials; a mismatch names the first differing field.", "users", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
-    "R223": Entry("Cache breaks are explained per step in tokens and money; histories are priced again for other models, offline.", "users", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
+    "R223": Entry("Cache breaks are explained per step in tokens and money; histories are priced again for other models, offline.", "users", partial("cache breaks are not explained yet")),
 
     # S. Evidence
     "R230": Entry("A source states what was established and why; overlap alone supports nothing.", "users", partial("Evidence: citations that mean what they say")),

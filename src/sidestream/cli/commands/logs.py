@@ -87,7 +87,21 @@ def path(store: str | None) -> int:
     return exit_codes.OK
 
 
-@click.group(invoke_without_command=True)
+class _Logs(click.Group):
+    """The group, whose commands about costs are imported when first used, because they load the providers."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "cost", "what-if"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in ("cost", "what-if"):
+            return super().get_command(ctx, cmd_name)
+        from sidestream.cli.commands.logs_cost import cost, what_if
+
+        return cost if cmd_name == "cost" else what_if
+
+
+@click.group(cls=_Logs, invoke_without_command=True)
 @click.pass_context
 def logs(ctx: click.Context) -> Any:
     """List, search, show, export and resume logged conversations.

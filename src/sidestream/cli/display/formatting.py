@@ -166,9 +166,14 @@ def usage(usage: Usage) -> str:
     return f"{tokens_in.total:,} tokens in{cached}, {tokens_out.total:,} out{reasoning}{tools}, {_cost(usage)}"
 
 
+def dollars(cost: float) -> str:
+    """Format a cost in US dollars."""
+    return f"${cost:,.{4 if cost >= 0.01 else 6}f}"
+
+
 def _cost(usage: Usage) -> str:
     if usage.cost is not None:
-        return f"${usage.cost:.{4 if usage.cost >= 0.01 else 6}f}"
+        return dollars(usage.cost)
     return f"cost unknown (no price: {', '.join(usage.unpriced)})" if usage.unpriced else "cost unknown"
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in, without_none
 from sidestream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta, ToolInputDelta
-from sidestream.providers.openai.chat.decode import citations, content, executed_tools, outcome, state, tool_calls
+from sidestream.providers.openai.chat.decode import content, executed_tools, outcome, state, tool_calls
 from sidestream.providers.openai.chat.decode.repeating import RepeatingChunks
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.openai.chat.options import CompletionsContext
@@ -130,7 +130,7 @@ FIELDS: dict[str, DeltaField] = {
     "reasoning": DeltaField(read_text, content.on_reasoning, unless="reasoning_content"),
     "reasoning_details": DeltaField(read_objects, content.on_reasoning_details),
     "executed_tools": DeltaField(read_objects, executed_tools.on_executed_tools, may_be_late=True),
-    "reasoning_steps": DeltaField(read_objects, citations.on_reasoning_steps),
+    "reasoning_steps": DeltaField(read_objects, executed_tools.on_reasoning_steps),
     "content": DeltaField(state.text_or_objects, content.on_content),
     "refusal": DeltaField(read_text, content.on_refusal),
     "audio": DeltaField(reader(state.AudioPiece), content.on_audio, may_be_late=True),
@@ -230,8 +230,8 @@ def _chunk(s: CompletionsState, event: Any) -> None:
     _keep(s, fields, _NO_FACTS)
     _usage(s, fields)
     choices = fields.get("choices")
-    if not citations.FOUND.isdisjoint(fields):
-        citations.on_found(s, fields)
+    if not executed_tools.FOUND.isdisjoint(fields):
+        executed_tools.on_found(s, fields)
     if choices is not None and not is_array(choices):
         s.raw_chunk()
     for choice in choices if is_array(choices) else ():
