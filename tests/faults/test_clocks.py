@@ -23,6 +23,7 @@ WALL_CLOCK = {
     "durable/worker/worker.py": "until when a decision can be made, as the engine and people understand it",
     "cli/commands/demo/__init__.py": "tells the time in a city",
     "cli/commands/logs.py": "says how old a conversation may be that is deleted",
+    "cli/commands/logs_cost.py": "says since when calls are counted",
     "cli/commands/mcp.py": "shows for how long a sign-in is valid",
     "mcp/auth/oauth_providers.py": "keeps the date at which a token expires over restarts; a refused token is refreshed in any case",
     "mcp/auth/token_store.py": "compares with that date",

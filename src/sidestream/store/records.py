@@ -138,7 +138,7 @@ class Noted(_Body, frozen=True, tag="noted"):
 
 
 class CheckedClaim(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A claim of the answer, and what its cited page proves."""
+    """One of the claims in an answer, and what its cited page proves."""
 
     step: int
     source: str
