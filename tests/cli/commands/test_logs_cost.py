@@ -13,8 +13,11 @@ from cli.command import Run
 from requirements import requirement
 from server.chat_client import chatting, user
 from sidestream import Agent, Chat, Context, Price, ProviderError, WebFetch, WebSearch, tool
+from sidestream.cli.commands.logs_cost import MAIN, UNFINISHED, CallReader, ModelCall
+from sidestream.parts import Custom, InputUsage, OutputUsage, StepFinish, StepStart, Usage
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript, error_reply, sse
+from sidestream.turn.state import BACKGROUND
 
 STORE = {"SIDESTREAM_STORE": "talks.db"}
 GPT, SONNET = "openai-responses:gpt-5", "anthropic:claude-sonnet-4-5"
@@ -259,6 +262,19 @@ def test_interrupted_call_has_unknown_cost(sidestream: Run, tmp_path: Path):
     total = found(sidestream, "cost")["total"]
     assert (total["cost"], total["unpriced"]) == (None, {"model calls that did not finish": 1})
     assert total["known"] == pytest.approx(FIRST + EXPERT + SEARCHED + FEE)
+
+
+@requirement("R223")
+def test_background_response_counts_once_after_restart():
+    calls: list[ModelCall] = []
+    reader = CallReader(("talk",), MAIN, calls)
+    about = {"provider": "openai-responses", "id": "resp_1", "is_streamed": True}
+    pending = Custom(BACKGROUND, {**about, "status": "in_progress"})
+    usage = Usage(InputUsage(10, 10), OutputUsage(5, 5))
+    for part in (StepStart(1), pending, StepStart(1), pending, StepFinish(1, "stop", usage), StepStart(2)):
+        reader.feed(part, 1.0)
+    reader.close()
+    assert [call.finish.usage.unpriced for call in calls] == [(), (UNFINISHED,)]
 
 
 @requirement("R223")

@@ -29,6 +29,7 @@ from sidestream.store.expiry import branches_of
 from sidestream.store.ids import owner_in
 from sidestream.store.records import RunStarted, Segment, unpack
 from sidestream.turn.ledger import MODEL_FALLBACK
+from sidestream.turn.state import BACKGROUND, background_in
 
 if TYPE_CHECKING:
     from sidestream.parts import StreamPart
@@ -86,7 +87,7 @@ class CallReader:
         self._lane = lane
         self._calls = calls
         self._count = 0
-        self._is_open = False
+        self._is_open = self._is_background = False
         self._time = 0.0
         self._names: dict[str, str] = {}
         """Names of tools, by call id."""
@@ -96,10 +97,12 @@ class CallReader:
         """Read the next part."""
         match part:
             case StepStart():
+                # A resumed run starts a step again to wait for its background response.
+                self._is_open = self._is_open and not self._is_background
                 self.close()
                 self._is_open, self._time = True, time
             case StepFinish(reason=reason, usage=usage, outcome=outcome):
-                self._is_open = False
+                self._is_open = self._is_background = False
                 self._count += 1
                 metadata = outcome.metadata if outcome is not None else {}
                 self._add(Finish(reason, usage, metadata=metadata, outcome=outcome), time)
@@ -114,6 +117,8 @@ class CallReader:
                 marks = jsontext.as_object((part.provider_metadata or {}).get("sidestream"))
                 self.model = str(marks.get("by") or self.model)
                 self._add(part, time)
+            case Custom(kind=kind) if kind == BACKGROUND:
+                self._is_background = background_in([part]) is not None
             case Custom(kind=kind, data=data) if kind == MODEL_FALLBACK:
                 self.model = str(jsontext.as_object(data).get("model") or self.model)
             case Custom(kind=kind, data={"usage": usage}) if kind == SHORTENED:
