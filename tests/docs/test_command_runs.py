@@ -36,7 +36,6 @@ from support.warm import Warm, run
 skip_without("xllamacpp", "numpy", "safetensors", "tokenizers", model="smollm2-135m")
 
 CANNOT = {
-    "sidestream demo": "it pauses between its scenes and holds a long conversation: tests/cli/commands/test_demo.py",
     "sidestream local install": "it downloads 180 MB from the package index",
     "sidestream local remove": "it removes what `local install` added",
     "sidestream logs resume 3f2a --mcp mcp.json": "it needs a turn that was left: tests/cli/chat/test_approvals.py",
