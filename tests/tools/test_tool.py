@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import os
+import queue
 import re
 import subprocess
 import sys
@@ -676,16 +677,17 @@ async def test_progress_without_json_form_is_tool_error():
 async def test_progress_after_call_ended_is_dropped():
     seen: list[object] = []
     release = threading.Event()
-    threads: list[threading.Thread] = []
+    threads: queue.SimpleQueue[threading.Thread] = queue.SimpleQueue()
 
     def work(ctx: ToolContext) -> None:
-        threads.append(threading.current_thread())
+        threads.put(threading.current_thread())
         release.wait(BOUND_S)
         ctx.progress("late")
 
     outcome = await Tool.from_function(work).run({}, context(seen.append), SHORT)
     release.set()
-    await asyncio.to_thread(threads[0].join, 10)
+    thread = await asyncio.to_thread(threads.get, timeout=BOUND_S)  # It may start after the call has timed out.
+    await asyncio.to_thread(thread.join, BOUND_S)
     assert outcome.result["error"] == "TimeoutError"
     assert seen == []
 
@@ -1000,19 +1002,20 @@ def test_hung_thread_does_not_keep_process_alive():
 async def test_late_coroutine_is_closed_without_warning():
     release = threading.Event()
     late: list[Coroutine[Any, Any, None]] = []
-    threads: list[threading.Thread] = []
+    threads: queue.SimpleQueue[threading.Thread] = queue.SimpleQueue()
 
     async def inner() -> None: ...
 
     def outer() -> Coroutine[Any, Any, None]:
-        threads.append(threading.current_thread())
+        threads.put(threading.current_thread())
         release.wait(BOUND_S)
         late.append(inner())
         return late[0]
 
     outcome = await call(outer, SHORT)
     release.set()
-    await asyncio.to_thread(threads[0].join, 10)
+    thread = await asyncio.to_thread(threads.get, timeout=BOUND_S)  # It may start after the call has timed out.
+    await asyncio.to_thread(thread.join, BOUND_S)
     assert outcome.result["error"] == "TimeoutError"
     assert inspect.getcoroutinestate(late[0]) == inspect.CORO_CLOSED
 
