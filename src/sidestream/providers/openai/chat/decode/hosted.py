@@ -28,7 +28,7 @@ class HostCall(Struct):
     """Whether its input is known."""
     is_answered: bool = False
     entry: JsonObject = {}
-    """The server's last report of it."""
+    """The last entry with this call."""
 
 
 class HostedState(DecoderState):
