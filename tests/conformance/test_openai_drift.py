@@ -37,10 +37,20 @@ _NO_STAGE = "a stage beside those in the vendor's types; the item's status says 
 _STREAMED_PATCH = "sent while a diff streams; the vendor's types have no such event"
 _OPEN_RESPONSES = "the Open Responses specification's name for response.reasoning_text.*"
 _XAI = "xAI's, for its search of X"
+_XAI_CLIENT = "in the schemas of xAI's clients, not recorded"
 _VLLM = "vLLM's name for response.content_part.* of reasoning"
 EVENTS_OF_OURS = {
     "keepalive": "seen on long streams",
     "ping": "sent by gateways",
+    "response.done": _XAI_CLIENT,
+    "response.code_execution_call.in_progress": _XAI_CLIENT,
+    "response.code_execution_call.executing": _XAI_CLIENT,
+    "response.code_execution_call.completed": _XAI_CLIENT,
+    "response.code_execution_call.failed": _XAI_CLIENT,
+    "response.code_interpreter_call.executing": _XAI_CLIENT,
+    "response.mcp_call.executing": _XAI_CLIENT,
+    "response.mcp_call_output.delta": _XAI_CLIENT,
+    "response.mcp_call_output.done": _XAI_CLIENT,
     "response.cancelled": "sent by other servers; the vendor has the status only",
     "response.reasoning.delta": _OPEN_RESPONSES,
     "response.reasoning.done": _OPEN_RESPONSES,
@@ -62,6 +72,9 @@ EVENTS_OF_OURS = {
 ITEMS_OF_OURS = {
     "configuration_update": "stands in stored items and conversations, not in the vendor's output union",
     "x_search_call": _XAI,
+    "view_image_call": _XAI_CLIENT,
+    "view_x_video_call": _XAI_CLIENT,
+    "code_execution_call": _XAI_CLIENT,
 }
 """Items that we read and the vendor's SDK does not list as output, each with its reason."""
 

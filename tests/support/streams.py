@@ -372,11 +372,12 @@ def file_search(index: int, results: Any = None) -> list[Event]:
     return around(index, item, stages("file_search_call", "in_progress", "searching", "completed"), queries=[])
 
 
-def x_search(index: int) -> list[Event]:
+def x_search(index: int, name: str = "x_keyword_search", kind: str = "x_search_call") -> list[Event]:
     """A search of X, in its older form."""
-    item = {"id": "xs_1", "type": "x_search_call", "status": "completed", "call_id": "", "name": "x_keyword_search"}
+    item = {"id": "xs_1", "type": kind, "status": "completed", "call_id": "", "name": name}
     item["arguments"] = '{"query":"paris"}'
-    return around(index, item, stages("x_search_call", "in_progress", "searching", "completed"))
+    known = ("in_progress", "searching", "completed") if kind == "x_search_call" else ()
+    return around(index, item, stages(kind, *known))
 
 
 def plain(index: int, kind: str, **fields: Any) -> list[Event]:
@@ -413,6 +414,13 @@ EVERY_ITEM: dict[str, list[Event]] = {
     "custom_tool_call": custom_tool(0, "SELECT ", '"a"'),
     "web_search_call": web_search(0),
     "x_search_call": x_search(0),
+    "view_image_call": x_search(0, "view_image", "view_image_call"),
+    "view_x_video_call": x_search(0, "view_x_video", "view_x_video_call"),
+    "code_execution_call": around(
+        0,
+        {"id": "ci_1", "type": "code_execution_call", "status": "completed", "arguments": '{"code":"print(1)"}'},
+        stages("code_execution_call", "in_progress", "executing", "completed"),
+    ),
     "file_search_call": file_search(0, [{"file_id": "file_1", "filename": "a.txt", "score": 0.5, "text": "Paris"}]),
     "code_interpreter_call": code(0, "print(", '"hi")\n', outputs=[{"type": "logs", "logs": "hi\n"}]),
     "image_generation_call": image(0, PNG_BASE64, output_format="png", size="1024x1024"),

@@ -342,6 +342,99 @@ def test_changed_lists_are_used_from_then_on() -> None:
 
 
 @requirement("R183")
+@pytest.mark.parametrize(
+    "first", [{"output": ""}, {"arguments": ""}, {"arguments": None, "output": None}], ids=["output", "text", "null"]
+)
+def test_executed_search_waits_for_its_input_and_output(first: dict[str, Any]) -> None:
+    found = search(output="Title: Oslo", search_results={"results": [HIT]})
+    begun = executed(**{"type": "search", "arguments": '{"query": "Oslo"}', **first})
+    run = only_run(decode(stream(begun, found, {"content": "Rain."})))
+    assert (run.queries, run.result_count, run.status) == (("Oslo",), 1, "completed")
+
+
+@requirement("R183")
+def test_restarted_index_is_another_call() -> None:
+    again = executed(type="search", arguments='{"query": "Bergen"}')
+    ended = executed(type="search", arguments='{"query": "Bergen"}', output="Rain.")
+    events = stream(search(), search(output="Sun."), search(output="Sun."), again, ended, {"content": "Rain."})
+    assert [run.queries for run in tool_runs(decode(events))] == [("Oslo",), ("Bergen",)]
+
+
+@requirement("R183")
+def test_failed_stream_closes_input_of_executed_tool() -> None:
+    parts = decode([chunk(executed(type="search", arguments="")), chunk({}, x_groq={"error": "over capacity"})])
+    assert one(parts, Error).message == "over capacity"
+    assert [part.type for part in parts if part.type.startswith("tool-input")] == ["tool-input-start", "tool-input-end"]
+
+
+@requirement("R183")
+def test_role_under_other_id_is_same_answer_when_ids_change() -> None:
+    events = stream(*({"role": "assistant", "content": text} for text in ("a", "b", "c")))
+    events = [{**event, "id": f"chatcmpl-{number}"} for number, event in enumerate(events)]
+    assert streamed_text(decode(events, changes_ids=True)) == "abc"
+    assert one(decode(events), Error).code == "second-answer"
+
+
+@requirement("R183")
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_error_of_choice_is_reported_with_usage(is_whole: bool) -> None:
+    event = chunk({"content": "One"}, "error", usage={"prompt_tokens": 5, "completion_tokens": 2})
+    choice = event["choices"][0]
+    choice["error"] = {"code": 502, "message": "upstream failed"}
+    if is_whole:
+        choice["message"] = choice.pop("delta")
+    parts = decode_whole(event) if is_whole else decode([event])
+    assert (one(parts, Error).message, one(parts, Error).status) == ("upstream failed", 502)
+    assert one(parts, Finish).usage.input.total == 5
+
+
+@requirement("R183")
+@pytest.mark.parametrize("field", ["server_tool_use", "server_tool_use_details"])
+def test_both_names_of_search_counter_are_read(field: str) -> None:
+    usage = {"prompt_tokens": 5, field: {"web_search_requests": 2}}
+    parts = decode([*stream({"content": "Rain."}), chunk({}, "stop", usage=usage)])
+    assert one(parts, ToolResult).result["count"] == 2
+    assert one(parts, Finish).usage.server_tool_use == {"web_search": 2}
+
+
+@requirement("R183")
+def test_flat_url_citation_is_source() -> None:
+    flat = {"type": "url_citation", "url": URLS[0], "title": "A", "start_index": 0, "end_index": 4}
+    parts = decode(stream({"content": "Rain."}, {"annotations": [flat]}))
+    assert [(source.url, source.start, source.end) for source in of(parts, Source)] == [(URLS[0], 0, 4)]
+    assert of(parts, Raw) == []
+
+
+@requirement("R183")
+def test_lists_after_text_give_spans_and_one_search() -> None:
+    events = sonar(*PIECES)
+    for event in events[:-1]:
+        del event["citations"], event["search_results"]
+    parts = decode(events)
+    expected = decode(sonar(*PIECES))
+    assert of(parts, Source) == of(expected, Source)
+    assert [hit.url for hit in only_run(parts).results] == URLS
+
+
+@requirement("R183")
+def test_citations_alone_are_one_search() -> None:
+    events = sonar(*PIECES)
+    for event in events:
+        del event["search_results"]
+        del event["choices"][0]["delta"]
+    parts = decode(events)
+    assert streamed_text(parts) == "".join(PIECES)
+    assert [hit.url for hit in only_run(parts).results] == URLS
+
+
+@requirement("R183")
+def test_last_chunk_of_sonar_ends_stream_without_reason() -> None:
+    events = sonar(*PIECES, last={"object": "chat.completion.done", "usage": {"prompt_tokens": 1}})
+    events[-1]["choices"][0]["finish_reason"] = None
+    assert one(decode(events), Finish).reason == "stop"
+
+
+@requirement("R183")
 def test_research_steps_become_reasoning_and_calls() -> None:
     steps = [
         {

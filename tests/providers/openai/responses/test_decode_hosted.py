@@ -22,6 +22,7 @@ from support.streams import (
     EVERY_ITEM,
     Event,
     added,
+    around,
     decode,
     done,
     event,
@@ -30,6 +31,7 @@ from support.streams import (
     input_text,
     items,
     mcp_call,
+    message,
     of,
     one,
     plain,
@@ -96,6 +98,9 @@ def test_file_search_has_queries_and_results():
     [
         ("web_search_call", "web_search"),
         ("x_search_call", "x_search"),
+        ("view_image_call", "x_search"),
+        ("view_x_video_call", "x_search"),
+        ("code_execution_call", "code_interpreter"),
         ("file_search_call", "file_search"),
         ("image_generation_call", "image_generation"),
         ("code_interpreter_call", "code_interpreter"),
@@ -115,6 +120,39 @@ def test_tool_events_are_emitted_once_under_their_key(kind: str, tool: str):
     assert [part.event for part in emitted] == sent[1:-1]
     assert {part.tool for part in emitted} == {tool}
     assert len({part.call_id for part in emitted}) == 1
+
+
+@requirement("R3")
+@pytest.mark.parametrize(
+    ("name", "tool"),
+    [
+        ("x_semantic_search", "x_search"),
+        ("view_image", "x_search"),
+        ("browse_page", "web_search"),
+        ("code_execution", "code_interpreter"),
+        ("collections_search", "file_search"),
+    ],
+)
+def test_undeclared_custom_call_belongs_to_its_tool(name: str, tool: str):
+    item = {"id": "ctc_1", "type": "custom_tool_call", "call_id": "call_1", "name": name, "status": "completed"}
+    item["input"] = '{"code":"1"}'
+    sent = stream(around(0, item, input=""))
+    parts = decode(sent, runs_custom_calls=True)
+    call = one(parts, ToolCall)
+    assert (call.name, call.tool, call.input, call.provider_executed) == (name, tool, {"code": "1"}, True)
+    assert one(parts, ToolResult).id == call.id
+    assert {part.tool for part in of(parts, ToolEvent)} == {tool}
+    assert one(parts, Finish).reason == "stop"
+
+
+@requirement("R2")
+@pytest.mark.parametrize(("status", "reason"), [("completed", "stop"), (None, "stop"), ("incomplete", "length")])
+def test_done_event_ends_response_with_its_status(status: str | None, reason: str):
+    *events, last = stream(message(0, "Hi"))
+    done = {**last, "type": "response.done", "response": {**last["response"], "status": status}}
+    parts = decode([*events, done])
+    assert one(parts, Finish).reason == reason
+    assert decode([*events, last, done]) == decode([*events, last])
 
 
 @requirement("R37")

@@ -124,14 +124,24 @@ EVERY_EVENT = {
             "x_search_call",
             "file_search_call",
             "code_interpreter_call",
+            "code_execution_call",
             "image_generation_call",
         )
         for e in stages(tool, "failed")
     ]
     + [{**e, "output_index": 0} for tool in ("mcp_call", "mcp_list_tools") for e in stages(tool, "failed")],
+    "executing stages": [
+        {**e, "output_index": 0, "item_id": "x"}
+        for e in [
+            *stages("code_interpreter_call", "executing"),
+            *stages("mcp_call", "executing"),
+            *stages("mcp_call_output", "delta", "done"),
+        ]
+    ],
     "incomplete": [event("incomplete", response=response(status="incomplete"))],
     "failed": [event("failed", response=response(status="failed", error={"code": "c", "message": "m"}))],
     "cancelled": [event("cancelled", response=response(status="cancelled"))],
+    "done": [event("done", response=response(status="completed"))],
 }
 MISSING = object()
 WRONG: list[Any] = [MISSING, None, [], {}, "x", 7, -1, 1.5, True, [[]], [{}], {"type": []}]

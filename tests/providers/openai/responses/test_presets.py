@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hostile.corpus import MORE_RECORDINGS
 from requirements import requirement
@@ -170,6 +171,13 @@ def test_xai_tools_are_encoded_in_its_own_form() -> None:
 def test_xai_refuses_unsupported_settings_before_sending(refused: ServerSideTool, named: str) -> None:
     with pytest.raises(UnsupportedError, match=named):
         encoded(refused)
+
+
+@requirement("R36")
+def test_xai_server_without_allowed_tools_gets_empty_list() -> None:
+    server = RemoteMCP(label="wiki", url="https://wiki.example", require_approval="never")
+    bodies = [xai_body(replace(server, allowed_tools=allowed)) for allowed in (None, (), ("ask",))]
+    assert [body["tools"][0].get("allowed_tools") for body in bodies] == [None, [], ["ask"]]
 
 
 @requirement("R36")

@@ -33,6 +33,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """Efforts, by thinking level. Other levels are refused."""
     cache: Literal["prompt_cache_options", "cache_prompt"] | None = "prompt_cache_options"
     """Parameter that controls prompt caching. None means that there is no such parameter."""
+    changes_ids: bool = False
+    """Whether the chunks of a response have several ids, so that another id does not mean another response."""
 
 
 class CompletionsContext(decoding.DecodeContext, frozen=True, kw_only=True):
@@ -42,6 +44,8 @@ class CompletionsContext(decoding.DecodeContext, frozen=True, kw_only=True):
     audio_format: str | None = None
     server_tools: tuple[str, ...] = ()
     """Names of the hosted tools in the request, as the server knows them."""
+    changes_ids: bool = False
+    """Whether the chunks of a response have several ids."""
 
 
 Texts = dict[str, str]

@@ -104,6 +104,7 @@ GROQ = _row(
     "https://console.groq.com/keys",
     base_url_variable="GROQ_BASE_URL",
     default_models={"chat": "openai/gpt-oss-120b"},
+    dialect=replace(_COMPATIBLE, changes_ids=True),
     hosting=hosted_tools.GROQ,
 )
 PERPLEXITY = _row(

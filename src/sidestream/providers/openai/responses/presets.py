@@ -149,7 +149,8 @@ def _xai_mcp(tool: server_side.RemoteMCP, container: str | None) -> JsonObject:
         "authorization": "authorization",
     }
     allowed = allowed_names(tool, "xAI")
-    return {"type": "mcp", **given(tool, names), **({"allowed_tools": allowed} if allowed else {})}
+    # An empty list allows no tool, and a missing one allows all.
+    return {"type": "mcp", **given(tool, names), **({} if tool.allowed_tools is None else {"allowed_tools": allowed})}
 
 
 XAI = ResponsesProvider(

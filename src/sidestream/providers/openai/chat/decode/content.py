@@ -28,9 +28,12 @@ def on_reasoning_details(s: CompletionsState, value: list[JsonObject]) -> None:
         s.reasoning_details += value
     for detail in value:
         if detail.get("type") == "reasoning.server_tool_call" and (tool := text_in(detail, "tool_name")):
-            given = detail.get("arguments")
+            given, key = detail.get("arguments"), text_in(detail, "id") or f"detail {len(s.hosted)}"
             asked = given if is_object(given) else parse_input(given if isinstance(given, str) else None)[0]
-            s.hosted_result(s.hosted_call(tool, asked or {}, detail), detail.get("result"), detail)
+            call = s.hosted.get(key) or s.hosted_call(tool, asked or {}, detail)
+            s.hosted[key] = call
+            if detail.get("result") is not None:
+                s.hosted_result(call, detail["result"], detail)
 
 
 def on_content(s: CompletionsState, value: str | list[JsonObject]) -> None:
@@ -78,7 +81,7 @@ def on_annotations(s: CompletionsState, value: list[JsonObject]) -> None:
             continue
         s.count_entry()
         s.annotations[name] = annotation
-        citation = annotation.get("url_citation")
+        citation = annotation.get("url_citation", annotation if annotation.get("url") else None)
         if annotation.get("type") != "url_citation" or not is_object(citation):
             s.raw(annotation)
             continue

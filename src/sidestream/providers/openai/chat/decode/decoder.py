@@ -12,7 +12,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in, without_none
 from sidestream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta, ToolInputDelta
 from sidestream.providers.openai.chat.decode import content, executed_tools, outcome, state, tool_calls
-from sidestream.providers.openai.chat.decode.repeating import RepeatingChunks
+from sidestream.providers.openai.chat.decode.repeating import LAST_CHUNK, RepeatingChunks
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.openai.chat.options import CompletionsContext
 from sidestream.providers.shared.decoding import (
@@ -157,6 +157,7 @@ PLACED = {
     "choices[].finish_reason": "reason of `finish`",
     "choices[].logprobs": "`provider_metadata` of the `text-delta`; for tokens without text, metadata of `finish`",
     "choices[].usage": "like `usage`",
+    "choices[].error": "`error`, `finish`, at the end of the stream",
     "usage": "usage of `finish`, with the reported cost; the last one is used. Hosted calls of which it has only the "
     "number are one `tool-call` and `tool-result` per tool",
     "citations": "`source` where the text cites an entry as `[n]`, and at the end for the others; metadata of `finish`",
@@ -205,10 +206,10 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
 
     def _end(self, s: CompletionsState, error: Error | None) -> None:
         s.read_usage()
-        if error is None and (s.finish_reason is not None or outcome.is_complete(s)):
+        if error is None and s.failure is None and (s.finish_reason is not None or outcome.is_complete(s)):
             _finish(s)
         else:
-            _fail(s, error or truncated())
+            _fail(s, _failure(s) if s.failure is not None else error or truncated())
 
 
 def _chunk(s: CompletionsState, event: Any) -> None:
@@ -229,6 +230,9 @@ def _chunk(s: CompletionsState, event: Any) -> None:
     _metadata(s, fields)
     _keep(s, fields, _NO_FACTS)
     _usage(s, fields)
+    if fields.get("object") == LAST_CHUNK:
+        s.is_done = True
+    s.failure = as_object(fields.get("x_groq")).get("error") or s.failure
     choices = fields.get("choices")
     if not executed_tools.FOUND.isdisjoint(fields):
         executed_tools.on_found(s, fields)
@@ -253,9 +257,11 @@ def _is_second(s: CompletionsState, fields: JsonObject) -> bool:
     It must have another id and a role, since some hosts change the id with every chunk.
     """
     identity = text_in(fields, "id")
-    if not identity or s.response_id in (None, identity) or not s.has_content:
+    if not identity or s.response_id in (None, identity) or not s.has_content or s.changes_ids:
         return False
-    return any(as_object(choice.get("delta")).get("role") for choice in objects(fields.get("choices")))
+    has_role = any(as_object(choice.get("delta")).get("role") for choice in objects(fields.get("choices")))
+    s.changes_ids = not has_role
+    return has_role
 
 
 def _usage(s: CompletionsState, fields: JsonObject) -> None:
@@ -292,6 +298,7 @@ def _keep(s: CompletionsState, fields: JsonObject, others: frozenset[str]) -> No
 def _choice(s: CompletionsState, choice: JsonObject) -> None:
     _keep(s, choice, _NO_FACTS_OF_CHOICE)
     _usage(s, choice)
+    s.failure = choice.get("error") or s.failure
     is_late = s.finish_reason is not None
     logprobs = choice.get("logprobs")
     s.logprobs = dict(logprobs) if is_object(logprobs) else {}
@@ -319,7 +326,7 @@ def _choice(s: CompletionsState, choice: JsonObject) -> None:
 
 def _message(s: CompletionsState, message: JsonObject) -> None:
     """Handle a complete message, which at the end of a stream repeats the deltas."""
-    if s.has_content:
+    if s.has_written:
         s.final = text_in(message, "content")
         return
     is_whole, s.is_whole = s.is_whole, True
@@ -362,8 +369,8 @@ def _order(entry: tuple[DeltaField, Any]) -> int:
 def _finish(s: CompletionsState) -> None:
     """End a complete response. Closes open blocks, then emits calls, speech and `finish`."""
     reason, raw_reason = outcome.finish_reason(s)
-    if reason == "error":
-        _fail(s, Error("provider", "the server reported that the response failed"))
+    if reason == "error" or s.failure is not None:
+        _fail(s, _failure(s))
         return
     s.end_reasoning()
     s.end_search()
@@ -379,6 +386,10 @@ def _finish(s: CompletionsState) -> None:
         s.out.append(outcome.no_reason(reason))
     s.is_over = True
     s.out.append(Finish(reason, outcome.usage_of(s.usage, s.server_tool_use), raw_reason, without_none(s.facts)))
+
+
+def _failure(s: CompletionsState) -> Error:
+    return outcome.error_of(s.failure, "the server reported that the response failed")
 
 
 def _fail(s: CompletionsState, error: Error) -> None:

@@ -29,19 +29,31 @@ def on_executed_tools(s: CompletionsState, value: list[JsonObject]) -> None:
         index = int_in(entry, "index")
         key = place if index is None else index
         call = s.hosted.get(key)
-        if call is not None and call.is_answered and index is None:
-            call = None  # Without an index, an entry after a result is the next call.
+        if call is not None and call.is_answered and (index is None or _is_other(call, entry)):
+            call = None  # The next call.
+        is_new = call is None
         if call is None:
-            tool = _tool(entry)
-            call = s.hosted[key] = s.hosted_call(tool, _input(entry, s.portable(tool)), entry)
-        if not call.is_answered and (s.is_whole or _is_over(entry)):
+            call = s.hosted[key] = s.begin_hosted(_tool(entry), entry)
+        is_over = s.is_whole or _has_result(entry) or (not is_new and entry.get("output") is not None)
+        if call.is_answered:
+            continue
+        call.entry = entry
+        if entry.get("arguments") or is_over:
+            s.hosted_input(call, _input(entry, call.name))
+        if is_over:
             _end(s, call, entry)
 
 
 def end_executed_tools(s: CompletionsState) -> None:
     """End the calls of a complete response that were not reported as ended."""
     for call in s.hosted.values():
-        s.hosted_result(call, {})
+        s.hosted_input(call, {})
+        s.hosted_result(call, _result(call, call.entry))
+
+
+def _is_other(call: HostCall, entry: JsonObject) -> bool:
+    """Return whether an entry is another call under the index of one that has ended, rather than a repetition."""
+    return entry.get("arguments") != call.entry.get("arguments") or entry.get("output") is None
 
 
 def _tool(entry: JsonObject) -> str:
@@ -72,20 +84,25 @@ def _escaped(string: re.Match[str]) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", string[0])
 
 
-def _is_over(entry: JsonObject) -> bool:
+def _has_result(entry: JsonObject) -> bool:
     found = as_object(entry.get("search_results")).get("results")
-    return entry.get("output") is not None or bool(found or entry.get("browser_results") or entry.get("code_results"))
+    return bool(entry.get("output") or found or entry.get("browser_results") or entry.get("code_results"))
+
+
+def _result(call: HostCall, entry: JsonObject) -> JsonObject:
+    result: JsonObject = {name: entry[name] for name in RESULTS if entry.get(name) is not None}
+    if call.name != "web_search" and not as_object(result.get("search_results")).get("results"):
+        result.pop("search_results", None)  # Every entry has an empty one.
+    return result
 
 
 def _end(s: CompletionsState, call: HostCall, entry: JsonObject) -> None:
-    result: JsonObject = {name: entry[name] for name in RESULTS if entry.get(name) is not None}
-    search = as_object(result.get("search_results"))
-    if call.name != "web_search" and not search.get("results"):
-        result.pop("search_results", None)  # Every entry has an empty one.
+    result = _result(call, entry)
     files = _files(call, entry)
     if files:
         result["code_results"] = [_without_images(found) for found in objects(result["code_results"])]
     s.hosted_result(call, result, entry)
+    search = as_object(entry.get("search_results"))
     for found in [*objects(search.get("results")), *objects(entry.get("browser_results"))]:
         s.source(text_in(found, "url"), text_in(found, "title"), call.id)
     for file in files:
@@ -129,10 +146,9 @@ def on_found(s: CompletionsState, fields: JsonObject) -> None:
     if not cited:
         return
     s.facts["citations"] = cited
+    found = {"search_results": results or [{"url": url} for url in cited]}
+    s.begin_search(found, found)
     s.cites(cited, titles)
-    if results:
-        found = {"search_results": results}
-        s.begin_search(found, found)
 
 
 def on_reasoning_steps(s: CompletionsState, value: list[JsonObject]) -> None:

@@ -24,7 +24,11 @@ class HostCall(Struct):
     """The server's name of the tool."""
     name: str
     """Portable name of the tool."""
+    is_called: bool = False
+    """Whether its input is known."""
     is_answered: bool = False
+    entry: JsonObject = {}
+    """The last entry with this call."""
 
 
 class HostedState(DecoderState):
@@ -49,8 +53,8 @@ class HostedState(DecoderState):
         super().__init__(context.provider)
         self.context = context
         self.response_id: str | None = None
-        self.hosted: dict[int, HostCall] = {}
-        """Hosted calls, by the server's index."""
+        self.hosted: dict[int | str, HostCall] = {}
+        """Hosted calls, by the server's index or id."""
         self._hosted_count = 0
         self._search: HostCall | None = None
         """Search whose findings precede the text, until that starts."""
@@ -69,20 +73,32 @@ class HostedState(DecoderState):
     def end_reasoning(self) -> None:
         """End the open reasoning block, if any."""
 
-    def hosted_call(self, tool: str, given: JsonObject, event: Any) -> HostCall:
-        """Emit a call with its complete input, and the event that reported it."""
+    def begin_hosted(self, tool: str, event: Any) -> HostCall:
+        """Emit the start of a call, and the event that reported it."""
         self.end_reasoning()
         self.count_entry()
         call = HostCall(self.made_id(f"hosted:{self._hosted_count}"), tool, self.portable(tool))
         self._hosted_count += 1
         self.count_call(call.name, provider_executed=True)
         self.tool_event(tool, "started", event, call.id)
+        self.out.append(ToolInputStart(call.id, call.name, True))
+        return call
+
+    def hosted_input(self, call: HostCall, given: JsonObject) -> None:
+        """Emit the input of a call, once."""
+        if call.is_called:
+            return
+        call.is_called = True
         self.out += (
-            ToolInputStart(call.id, call.name, True),
             ToolInputDelta(call.id, jsontext.dumps(given).decode()),
             ToolInputEnd(call.id),
-            ToolCall(call.id, call.name, call.name, True, input=given, provider_tool=tool),
+            ToolCall(call.id, call.name, call.name, True, input=given, provider_tool=call.tool),
         )
+
+    def hosted_call(self, tool: str, given: JsonObject, event: Any) -> HostCall:
+        """Emit a call with its complete input, and the event that reported it."""
+        call = self.begin_hosted(tool, event)
+        self.hosted_input(call, given)
         return call
 
     def hosted_result(self, call: HostCall, result: Any, event: Any = None) -> None:

@@ -91,7 +91,7 @@ def error_of(error: Any, fallback: str) -> Error:
     )
 
 
-_COUNTERS = frozenset({"server_tool_use_details", "num_search_queries"})
+_COUNTERS = frozenset({"server_tool_use_details", "server_tool_use", "num_search_queries"})
 SERVER_TOOL = "server_tool"
 """Name of a tool that the server does not name."""
 
@@ -101,7 +101,7 @@ def count_tools(s: CompletionsState) -> None:
     usage = s.usage
     if not jsontext.is_object(usage) or _COUNTERS.isdisjoint(usage):
         return
-    details = usage.get("server_tool_use_details")
+    details = usage.get("server_tool_use_details") or usage.get("server_tool_use")
     searches = count_in(details, "web_search_requests")
     s.counted_calls("web_search", searches or count_in(usage, "num_search_queries"), {"usage": usage})
     known = sum(s.server_tool_use.values()) - s.server_tool_use.get("web_search", 0)

@@ -13,6 +13,8 @@ from sidestream import jsontext
 from sidestream.parts import StreamPart, TextDelta
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 
+LAST_CHUNK = "chat.completion.done"
+"""`object` of Perplexity's last chunk, which in some modes has no finish reason."""
 _LISTS = b'"citations":'
 _MESSAGE = b'"message":{"role":"assistant","content":"'
 _MESSAGE_VALUE = _MESSAGE.removeprefix(b'"message":')
@@ -71,7 +73,7 @@ class RepeatingChunks:
         text = choice.delta.content
         if not text or choice.index != s.choice or s.reasoning_id is not None or "text" not in s.texts:
             return None
-        if chunk.id != s.response_id or not s.has_room(len(text)):
+        if chunk.id != s.response_id or chunk.object == LAST_CHUNK or not s.has_room(len(text)):
             return None
         has_lists = bool(chunk.citations or chunk.search_results)
         if (has_lists or short is data) and not self._learns(s, data, chunk):

@@ -10,7 +10,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, Source, TextDelta, TextEnd, TextStart
 from sidestream.providers.openai.chat.decode.hosted import HostedState
-from sidestream.providers.openai.chat.decode.numbered_marks import NumberedMarks
+from sidestream.providers.openai.chat.decode.numbered_marks import Mark, NumberedMarks
 from sidestream.providers.openai.chat.options import WIRE, CompletionsContext
 from sidestream.providers.shared.decoding import NOT_JSON, read_objects
 
@@ -148,6 +148,10 @@ class CompletionsState(HostedState):
         self.unread_usage: msgspec.Raw | None = None
         """A later usage, as JSON."""
         self.finish_reason: str | None = None
+        self.failure: Any = None
+        """Error that the server reports beside content, or None."""
+        self.changes_ids = context.changes_ids
+        """Whether chunks of one response have several ids."""
         self._is_raw = False
 
     def begin_event(self, event: Any) -> None:
@@ -165,7 +169,12 @@ class CompletionsState(HostedState):
     @property
     def has_content(self) -> bool:
         """Whether any content has arrived."""
-        return bool(self.texts or self.calls or self.reasoning_count or self.server_tool_use)
+        return self.has_written or bool(self.server_tool_use)
+
+    @property
+    def has_written(self) -> bool:
+        """Whether any content of the model has arrived, rather than of a hosted tool."""
+        return bool(self.texts or self.calls or self.reasoning_count)
 
     def block_id(self, family: str) -> str:
         """Return the id of a block of this response."""
@@ -184,43 +193,43 @@ class CompletionsState(HostedState):
             self.out.append(TextDelta(self.texts[family], delta, provider_metadata=metadata))
 
     def cites(self, urls: list[str], titles: dict[str, str | None]) -> None:
-        """Set the list that the text refers to."""
+        """Set the list that the text refers to, and emit the sources of marks in earlier text."""
         self.cited, self._titles = urls, titles
         if self._marks is None:
             self._marks = NumberedMarks()
-            for _ in self._marks.feed("".join(self.said)):
-                pass  # This text is out already.
+            for mark in self._marks.feed("".join(self.said)):
+                if 0 < mark.number <= len(urls):
+                    self.out.append(self._source(mark))
 
     def cite(self, delta: str) -> str:
         """Emit new text up to its last mark, with a source after each mark, and return the rest."""
         if self._marks is None or self._marks.skips(delta):
             return delta
-        begin, done, text_id = self._marks.length, 0, self.texts["text"]
+        begin, done = self._marks.length, 0
         for mark in self._marks.feed(delta):
-            if not 0 < mark.number <= len(self.cited):
-                continue
-            self.count_entry()
-            url = self.cited[mark.number - 1]
-            self.found.add(url)
-            end = mark.end - begin
-            self.out += (
-                TextDelta(text_id, delta[done:end]),
-                Source(
-                    f"{text_id}:mark:{mark.start}",
-                    "url",
-                    url=url,
-                    title=self._titles.get(url),
-                    start=mark.start,
-                    end=mark.end,
-                    text_id=text_id,
-                    marker_start=mark.start,
-                    marker_end=mark.end,
-                    claim_start=mark.claim_start,
-                    claim_end=mark.claim_end,
-                ),
-            )
-            done = end
+            if 0 < mark.number <= len(self.cited):
+                end = mark.end - begin
+                self.out += (TextDelta(self.texts["text"], delta[done:end]), self._source(mark))
+                done = end
         return delta[done:]
+
+    def _source(self, mark: Mark) -> Source:
+        self.count_entry()
+        url, text_id = self.cited[mark.number - 1], self.texts["text"]
+        self.found.add(url)
+        return Source(
+            f"{text_id}:mark:{mark.start}",
+            "url",
+            url=url,
+            title=self._titles.get(url),
+            start=mark.start,
+            end=mark.end,
+            text_id=text_id,
+            marker_start=mark.start,
+            marker_end=mark.end,
+            claim_start=mark.claim_start,
+            claim_end=mark.claim_end,
+        )
 
     def read_usage(self) -> None:
         """Parse the last usage, if that was put off."""

@@ -105,6 +105,7 @@ def end_inputs(s: CompletionsState) -> None:
         if call.is_open:
             call.is_open = False
             s.out.append(ToolInputEnd(call.part_id))
+    s.out += [ToolInputEnd(call.id) for call in s.hosted.values() if not call.is_called]
 
 
 def end_calls(s: CompletionsState, *, is_cut: bool) -> None:

@@ -128,6 +128,7 @@ def encode_request(
             audio_format=options.audio.format if options.audio else None,
             messages=request.messages,
             server_tools=server_tools_among(objects(body.get("tools"))),
+            changes_ids=dialect.changes_ids,
         ),
         warnings=tuple(warnings),
     )

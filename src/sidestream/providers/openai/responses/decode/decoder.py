@@ -69,13 +69,16 @@ def read_delta(growing: TextCursor, data: bytes) -> list[StreamPart] | None:
 
 
 _STAGES = {
-    "web_search": ("web_search_call", "in_progress searching completed failed"),
-    "x_search": ("x_search_call", "in_progress searching completed failed"),
-    "file_search": ("file_search_call", "in_progress searching completed failed"),
-    "code_interpreter": ("code_interpreter_call", "in_progress interpreting completed failed"),
-    "image_generation": ("image_generation_call", "in_progress generating completed failed"),
-    "mcp": ("mcp_call", "in_progress completed failed"),
+    "web_search_call": ("web_search", "in_progress searching completed failed"),
+    "x_search_call": ("x_search", "in_progress searching completed failed"),
+    "file_search_call": ("file_search", "in_progress searching completed failed"),
+    "code_interpreter_call": ("code_interpreter", "in_progress interpreting executing completed failed"),
+    "code_execution_call": ("code_interpreter", "in_progress executing completed failed"),
+    "image_generation_call": ("image_generation", "in_progress generating completed failed"),
+    "mcp_call": ("mcp", "in_progress executing completed failed"),
+    "mcp_call_output": ("mcp", "delta done"),
 }
+"""Tool and lifecycle events, by type of item."""
 
 EVENTS: dict[str, EventRow] = {
     "response.created": EventRow(shapes.ResponseEvent, handlers.on_created),
@@ -85,6 +88,7 @@ EVENTS: dict[str, EventRow] = {
     "response.incomplete": EventRow(shapes.ResponseEvent, handlers.on_terminal),
     "response.failed": EventRow(shapes.ResponseEvent, handlers.on_terminal),
     "response.cancelled": EventRow(shapes.ResponseEvent, handlers.on_terminal),
+    "response.done": EventRow(shapes.ResponseEvent, handlers.on_terminal),
     "error": EventRow(shapes.ResponsesError, handlers.on_error),
     "response.output_item.added": EventRow(shapes.ItemEvent, handlers.on_item_added),
     "response.output_item.done": EventRow(shapes.ItemEvent, handlers.on_item_done),
@@ -145,7 +149,7 @@ EVENTS: dict[str, EventRow] = {
     "response.compaction.compacting": EventRow(shapes.StageEvent, handlers.on_compacting),
     **{
         f"response.{item}.{stage}": EventRow(shapes.StageEvent, handlers.stage, tool)
-        for tool, (item, stages) in _STAGES.items()
+        for item, (tool, stages) in _STAGES.items()
         for stage in stages.split()
     },
 }
@@ -155,6 +159,7 @@ _WORDS: dict[str, Stage] = {
     "in_progress": "started",
     "searching": "running",
     "interpreting": "running",
+    "executing": "running",
     "generating": "running",
     "completed": "completed",
     "failed": "failed",

@@ -159,7 +159,10 @@ def on_compacting(s: ResponsesState, e: shapes.StageEvent, raw: JsonObject) -> N
 
 def on_terminal(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> None:
     """Close open blocks and emit `finish`, after an `error` if the response failed."""
-    finish(s, e.response, str(raw["type"]).removeprefix("response."))
+    status = str(raw["type"]).removeprefix("response.")
+    if status == "done":  # In the schemas of xAI's clients, with the status in the response alone.
+        status = text_in(e.response, "status") or "completed"
+    finish(s, e.response, status)
 
 
 def finish(s: ResponsesState, response: JsonObject, status: str) -> None:

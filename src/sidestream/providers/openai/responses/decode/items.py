@@ -44,9 +44,9 @@ def begin(s: ResponsesState, item: ItemState, row: ItemRow, value: shapes.Item) 
     item.provider_tool = row.tool
     item.provider_executed = row.hosted
     if item.kind == "custom_tool_call":
-        runs_itself = s.runs_itself(item.name)
-        item.tool, item.provider_tool = (X_SEARCH, X_SEARCH) if runs_itself else (CUSTOM_TOOL, item.name)
-        item.provider_executed = runs_itself
+        inner = s.inner_tool(item.name)
+        item.tool, item.provider_tool = inner or CUSTOM_TOOL, inner or item.name
+        item.provider_executed = inner is not None
     wanted = value.call_id if row.paired_by_call_id else getattr(value, "approval_request_id", None)
     if row.done is _output_done:
         call = _call_of(s, item, value)
@@ -330,12 +330,16 @@ ITEMS: dict[str, ItemRow] = {
         shape=shapes.WebSearchItem, tool="web_search", added=_input_added, done=_web_search_done
     ),
     # The older form of xAI's search of X, which is a custom_tool_call now.
-    "x_search_call": ItemRow(shape=shapes.XSearchItem, tool=X_SEARCH, added=_input_added, done=_x_search_done),
+    **dict.fromkeys(
+        ("x_search_call", "view_x_video_call", "view_image_call"),
+        ItemRow(shape=shapes.XSearchItem, tool=X_SEARCH, added=_input_added, done=_x_search_done),
+    ),
     "file_search_call": ItemRow(
         shape=shapes.FileSearchItem, tool="file_search", added=_input_added, done=_file_search_done
     ),
-    "code_interpreter_call": ItemRow(
-        shape=shapes.CodeInterpreterItem, tool="code_interpreter", added=_code_added, done=_code_done
+    **dict.fromkeys(
+        ("code_interpreter_call", "code_execution_call"),
+        ItemRow(shape=shapes.CodeInterpreterItem, tool="code_interpreter", added=_code_added, done=_code_done),
     ),
     "image_generation_call": ItemRow(
         shape=shapes.ImageItem, tool="image_generation", added=_image_added, done=_image_done

@@ -11,6 +11,17 @@ from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import INCOMPLETE_INPUT, DecoderState, input_fields
 
 X_SEARCH = "x_search"
+INNER_TOOLS = {
+    "web_search": "web_search",
+    "web_search_with_snippets": "web_search",
+    "browse_page": "web_search",
+    "open_page": "web_search",
+    "open_page_with_find": "web_search",
+    "search_images": "web_search",
+    "code_execution": "code_interpreter",
+    "collections_search": "file_search",
+}
+"""Tools of a request, by the name under which xAI calls them. All others belong to the search of X."""
 
 _NEAREST = 64
 """Number of recent calls searched for an output without a call id."""
@@ -344,10 +355,12 @@ class ResponsesState(DecoderState):
             (tool["environment"] for tool in shells if tool.get("environment") is not None), None
         )
 
-    def runs_itself(self, name: str) -> bool:
-        """Return whether the server executes a custom tool, as xAI's search of X does with some undeclared tools."""
+    def inner_tool(self, name: str) -> str | None:
+        """Return the tool that an undeclared custom call belongs to if the server executes it, as xAI does, or None."""
         is_possible = self.context.runs_custom_calls or (X_SEARCH, None) in self._tools
-        return is_possible and ("custom", name) not in self._tools
+        if not is_possible or ("custom", name) in self._tools:
+            return None
+        return INNER_TOOLS.get(name, X_SEARCH)
 
     @property
     def shell_environment(self) -> Any:
