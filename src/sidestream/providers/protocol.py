@@ -140,6 +140,12 @@ class Decoder(Protocol):
         ...
 
 
+def decode_all(decoder: Decoder, events: list[bytes]) -> list[StreamPart]:
+    """Decode events that came together, in one pass if the decoder has `feed_all`."""
+    feed_all = getattr(decoder, "feed_all", None)
+    return [part for event in events for part in decoder.feed(event)] if feed_all is None else feed_all(events)
+
+
 @runtime_checkable
 class TakesUpCalls(Protocol):
     """A decoder for responses that may hold results of hosted calls from earlier responses."""

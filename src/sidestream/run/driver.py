@@ -16,7 +16,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steer_of
 from sidestream.output import OutputError
 from sidestream.parts import Error, Finish, FinishReason, Raw, StreamPart, StreamStart
-from sidestream.providers.protocol import Decoder, Encoded
+from sidestream.providers.protocol import Decoder, Encoded, decode_all
 from sidestream.run.preparation import (
     Interruption,
     Preparation,
@@ -455,8 +455,7 @@ class Driver:
             events = await response.events()
             if native is not None:
                 parts += native.notices()
-            for event in events:
-                parts += decoder.feed(event)
+            parts += decode_all(decoder, events)
             if background is not None and background.is_awaited:
                 parts = background.noted(parts)
             if not events:

@@ -1,7 +1,7 @@
 """Base classes for decoders, rows of their event tables, and parsers for fields and tool inputs. Pure."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
@@ -30,6 +30,9 @@ from sidestream.transport.calls import DONE, is_keep_alive, is_plain_keep_alive
 
 NOT_JSON = (ValueError, RecursionError)
 """Exceptions that `jsontext.loads` raises."""
+
+NOT_DELTA = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""Exceptions that a typed decode raises for an event of another shape, or one that is nested too deeply for any."""
 
 UNREADABLE = (msgspec.ValidationError, UnicodeError)
 """Exceptions that a conversion raises. UnicodeError comes from a lone surrogate in a value of the wrong type."""
@@ -201,9 +204,15 @@ class DecoderState:
 StateT = TypeVar("StateT", bound=DecoderState)
 
 
-def by_tables(growing: Any, data: bytes) -> list[StreamPart] | None:
-    """Return None, so that every event is read by the tables. Used by decoders without a fast path."""
-    return None
+ReadDeltas = Callable[[Any, Iterator[bytes], list[StreamPart]], bytes | None]
+"""Fast path of a decoder. It takes events that only add to the growing block, and appends their parts.
+
+Returns the first event that does more, without having changed any state for it, or None at the end."""
+
+
+def by_tables(growing: Any, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+    """Return the next event, so that every event is read by the tables. Used by decoders without a fast path."""
+    return next(events, None)
 
 
 class ResponseDecoder(ABC, Generic[StateT]):
@@ -212,10 +221,9 @@ class ResponseDecoder(ABC, Generic[StateT]):
     LAST_EVENTS: ClassVar[frozenset[str]] = frozenset()
     """Event types that end a response. If empty, it ends with its stream."""
 
-    def __init__(self, state: StateT, read_delta: Callable[[Any, bytes], list[StreamPart] | None] = by_tables) -> None:
+    def __init__(self, state: StateT, read_deltas: ReadDeltas = by_tables) -> None:
         self._state = state
-        self.read_delta = read_delta
-        """Fast path for events that only add to `_growing`. Returns None, without changing any state, for others."""
+        self.read_deltas = read_deltas
         self._growing: Any = None
         """Block that the last event opened or extended, if the next event may extend it."""
 
@@ -230,15 +238,22 @@ class ResponseDecoder(ABC, Generic[StateT]):
 
     def feed(self, data: bytes) -> list[StreamPart]:
         """Decode one event. Returns no parts for a keep-alive."""
-        # Most of a stream is consecutive deltas of one block.
-        growing = self._growing
-        if growing is not None:
-            read_delta = self.read_delta
-            try:
-                if (parts := read_delta(growing, data)) is not None:
-                    return parts
-            except RecursionError:
-                pass  # Nested too deeply to be a delta. No state has changed yet.
+        return self.feed_all((data,))
+
+    def feed_all(self, events: Iterable[bytes]) -> list[StreamPart]:
+        """Decode events that came together."""
+        rest = iter(events)
+        out: list[StreamPart] = []
+        while True:
+            # Most of a stream is consecutive deltas of one block.
+            growing = self._growing
+            data = next(rest, None) if growing is None else self.read_deltas(growing, rest, out)
+            if data is None:
+                return out
+            out += self._feed(data)
+
+    def _feed(self, data: bytes) -> list[StreamPart]:
+        """Decode one event by the tables."""
         s, self._growing = self._state, None
         if s.is_over:
             return []

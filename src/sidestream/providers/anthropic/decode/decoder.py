@@ -1,5 +1,6 @@
 """The Messages decoder: one event table, one pure decoder per response, and a fast path for consecutive deltas."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -11,7 +12,14 @@ from sidestream.parts import Error, ReasoningDelta, StreamPart, TextDelta, ToolE
 from sidestream.providers.anthropic.context import MessagesContext
 from sidestream.providers.anthropic.decode import handlers, outcome, shapes
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
-from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
+from sidestream.providers.shared.decoding import (
+    NOT_DELTA,
+    UNREADABLE,
+    EventRow,
+    ResponseDecoder,
+    bare_error,
+    truncated,
+)
 
 _EVENT = "content_block_delta"
 
@@ -63,44 +71,57 @@ def growing_block(s: MessagesState, index: int) -> BlockState | None:
     return None if s.context.has_result_tool and not block.provider_executed else block
 
 
-def read_delta(growing: BlockState, data: bytes) -> list[StreamPart] | None:
-    """Decode a delta of this block, or return None for any other event."""
+def read_deltas(growing: BlockState, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+    """Decode deltas of this block."""
     row = _ROWS.get(growing.kind)
     if row is None:
-        return _hosted_delta(growing, data)
-    try:
-        e = _delta(data)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-    if type(e) is _Stop or type(e.delta) is not row[0] or e.index != growing.index:
-        return None
-    text = e.delta.text
-    if not text:
-        return None
-    growing.deltas.append(text)
-    return [row[1](growing.part_id, text)]
+        return _read_hosted(growing, events, out)
+    shape, part = row
+    index, part_id, keep, emit = growing.index, growing.part_id, growing.deltas.append, out.append
+    for data in events:
+        try:
+            e = _delta(data)
+        except NOT_DELTA:
+            return data
+        if type(e) is _Stop or type(delta := e.delta) is not shape or e.index != index:
+            return data
+        text = delta.text
+        if not text:
+            return data
+        keep(text)
+        emit(part(part_id, text))
+    return None
 
 
-def _hosted_delta(block: BlockState, data: bytes) -> list[StreamPart] | None:
-    """Decode an input delta of a call that the provider executes. Its tool event holds the JSON verbatim."""
-    try:
-        event = _event(data)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-    index, delta = event.get("index"), event.get("delta")
-    if index != block.index or type(index) is not int or not is_object(delta):
-        return None
-    text = delta.get("partial_json")
-    if not text or type(text) is not str or delta.get("type") != "input_json_delta" or event.get("type") != _EVENT:
-        return None
-    if is_too_deep(data):  # the tool event would hold it verbatim
-        return None
-    block.deltas.append(text)
-    part_id = block.part_id
-    return [
-        ToolEvent(block.portable_tool, block.growing, event, part_id, index, block.tool, "delta"),
-        ToolInputDelta(part_id, text),
-    ]
+def _read_hosted(block: BlockState, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+    """Decode input deltas of a call that the provider executes. Their tool events hold the JSON verbatim."""
+    place, part_id, tool, portable, stage = (
+        block.index,
+        block.part_id,
+        block.tool,
+        block.portable_tool,
+        block.growing,
+    )
+    keep = block.deltas.append
+    for data in events:
+        try:
+            event = _event(data)
+        except NOT_DELTA:
+            return data
+        index, delta = event.get("index"), event.get("delta")
+        if index != place or type(index) is not int or not is_object(delta):
+            return data
+        text = delta.get("partial_json")
+        if not text or type(text) is not str or delta.get("type") != "input_json_delta" or event.get("type") != _EVENT:
+            return data
+        if is_too_deep(data):  # the tool event would hold it verbatim
+            return data
+        keep(text)
+        out += (
+            ToolEvent(portable, stage, event, part_id, index, tool, "delta"),
+            ToolInputDelta(part_id, text),
+        )
+    return None
 
 
 EVENTS: dict[str, EventRow] = {
@@ -124,7 +145,7 @@ class MessagesDecoder(ResponseDecoder[MessagesState]):
     LAST_EVENTS = frozenset({"message_stop", "error"})
 
     def __init__(self, context: MessagesContext) -> None:
-        super().__init__(MessagesState(context), read_delta)
+        super().__init__(MessagesState(context), read_deltas)
 
     def _read_event(self, s: MessagesState, event: Any) -> BlockState | None:
         fields = jsontext.as_object(event)

@@ -4,7 +4,7 @@ A chunk has no type, so it is decoded field by field. A field of the wrong type 
 still decoded. A stream has no terminal event. It is complete if it held a finish reason or a blocked prompt.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -25,6 +25,7 @@ from sidestream.providers.google.decode.content import close_calls, on_part
 from sidestream.providers.google.decode.grounding import on_citations, on_grounding
 from sidestream.providers.google.decode.state import GenerateContentState
 from sidestream.providers.shared.decoding import (
+    NOT_DELTA,
     UNREADABLE,
     FieldRow,
     ResponseDecoder,
@@ -65,29 +66,34 @@ class _Chunk(Struct, forbid_unknown_fields=True, rename="camel", gc=False):
 _fast_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-def read_delta(growing: GenerateContentState, data: bytes) -> list[StreamPart] | None:
-    """Decode a chunk that only continues the current text or thought, or return None for any other chunk."""
-    try:
-        chunk = _fast_chunk(data)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
+def read_deltas(growing: GenerateContentState, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+    """Decode chunks that only continue the current text or thought."""
     s = growing
-    if chunk.response_id != s.response_id or chunk.model_version != s.model:
-        return None
-    part = chunk.candidates[0].content.parts[0]
-    text, block = part.text, s.current
-    family = "reasoning" if part.thought else "text"
-    if block is None or block.family != family:
-        return None
-    if chunk.usage_metadata is not None:
-        s.usage = chunk.usage_metadata
-    if text and part.thought_signature is None and s.layout and s.layout[-1] is block.slice:
-        block.pieces.append(text)
-        block.size = block.slice["end"] = block.size + len(text)
-        return [TextDelta(block.id, text) if family == "text" else ReasoningDelta(block.id, text)]
-    s.text(family, text, part.thought_signature)
-    out, s.out = s.out, []
-    return out
+    response_id, model, emit = s.response_id, s.model, out.append
+    block = s.current
+    for data in events:
+        try:
+            chunk = _fast_chunk(data)
+        except NOT_DELTA:
+            return data
+        if chunk.response_id != response_id or chunk.model_version != model or block is None:
+            return data
+        part = chunk.candidates[0].content.parts[0]
+        text = part.text
+        if block.family != ("reasoning" if part.thought else "text"):
+            return data
+        if chunk.usage_metadata is not None:
+            s.usage = chunk.usage_metadata
+        if text and part.thought_signature is None and s.layout and s.layout[-1] is block.slice:
+            block.pieces.append(text)
+            block.size = block.slice["end"] = block.size + len(text)
+            emit(ReasoningDelta(block.id, text) if part.thought else TextDelta(block.id, text))
+        else:
+            s.text(block.family, text, part.thought_signature)
+            out += s.out
+            s.out = []
+            block = s.current
+    return None
 
 
 CANDIDATE = "google.candidate"
@@ -263,7 +269,7 @@ class GenerateContentDecoder(ResponseDecoder[GenerateContentState]):
     """A decoder for one generateContent response."""
 
     def __init__(self, context: GoogleContext) -> None:
-        super().__init__(GenerateContentState(context), read_delta)
+        super().__init__(GenerateContentState(context), read_deltas)
 
     def _read_event(self, s: GenerateContentState, event: Any) -> GenerateContentState | None:
         _chunk(s, event)

@@ -3,6 +3,7 @@
 Chunks have no type, so they are read by their fields. A complete message has the fields of a delta.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from sidestream.providers.openai.chat.decode.repeating import LAST_CHUNK, Repeat
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 from sidestream.providers.openai.chat.options import CompletionsContext
 from sidestream.providers.shared.decoding import (
+    NOT_DELTA,
     UNREADABLE,
     FieldRow,
     ResponseDecoder,
@@ -70,39 +72,44 @@ class _Chunk(Struct, forbid_unknown_fields=True, gc=False):
 _fast_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | None:
-    """Return the part of a chunk that only extends an open block or call, or None for any other chunk."""
-    try:
-        chunk = _fast_chunk(data)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-    s, choice = growing, chunk.choices[0]
-    if choice.index != s.choice or (not s.has_metadata and (chunk.id or chunk.model)):
-        return None
-    delta = choice.delta
-    if delta.role is not None and chunk.id != s.response_id:
-        return None
-    text, thought, calls = delta.content, delta.reasoning_content or delta.reasoning, delta.tool_calls
-    part = None
-    if text:
-        # Text would end an open reasoning block.
-        if not thought and calls is None and s.reasoning_id is None and "text" in s.texts:
+def read_deltas(growing: CompletionsState, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+    """Decode chunks that only extend an open block or call."""
+    s = growing
+    index, has_metadata, facts, reasoning_id = s.choice, s.has_metadata, s.facts, s.reasoning_id
+    # Text would end an open reasoning block.
+    text_id = s.texts.get("text") if reasoning_id is None else None
+    for data in events:
+        try:
+            chunk = _fast_chunk(data)
+        except NOT_DELTA:
+            return data
+        choice = chunk.choices[0]
+        if choice.index != index or (not has_metadata and (chunk.id or chunk.model)):
+            return data
+        delta = choice.delta
+        if delta.role is not None and chunk.id != s.response_id:
+            return data
+        text, thought, calls = delta.content, delta.reasoning_content or delta.reasoning, delta.tool_calls
+        if text:
+            if text_id is None or thought or calls is not None:
+                return data
             s.said.append(text)
-            part = TextDelta(s.texts["text"], text)
-    elif thought:
-        if calls is None and s.reasoning_id is not None:
-            part = ReasoningDelta(s.reasoning_id, thought)
-    elif calls is not None:
-        part = _argument(s, calls[0])
-    if part is None:
-        return None
-    if chunk.service_tier:
-        s.facts["service_tier"] = chunk.service_tier
-    if chunk.system_fingerprint:
-        s.facts["system_fingerprint"] = chunk.system_fingerprint
-    if chunk.usage is not None:
-        s.usage = chunk.usage
-    return [part]
+            out.append(TextDelta(text_id, text))
+        elif thought:
+            if reasoning_id is None or calls is not None:
+                return data
+            out.append(ReasoningDelta(reasoning_id, thought))
+        elif calls is None or (part := _argument(s, calls[0])) is None:
+            return data
+        else:
+            out.append(part)
+        if chunk.service_tier:
+            facts["service_tier"] = chunk.service_tier
+        if chunk.system_fingerprint:
+            facts["system_fingerprint"] = chunk.system_fingerprint
+        if chunk.usage is not None:
+            s.usage = chunk.usage
+    return None
 
 
 def _argument(s: CompletionsState, piece: _Piece) -> StreamPart | None:
@@ -180,15 +187,15 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
     """A decoder for one chat completion. `close` emits `finish`, since usage comes last."""
 
     def __init__(self, context: CompletionsContext) -> None:
-        super().__init__(CompletionsState(context), read_delta)
+        super().__init__(CompletionsState(context), read_deltas)
 
     def _read_event(self, s: CompletionsState, event: Any) -> CompletionsState | None:
         s.begin_event(event)
         _chunk(s, event)
         if s.has_second or s.is_over:
             return None
-        if s.cited and self.read_delta is read_delta:
-            self.read_delta = RepeatingChunks().read_delta
+        if s.cited and self.read_deltas is read_deltas:
+            self.read_deltas = RepeatingChunks().read_deltas
         is_growing = s.finish_reason is None and (s.texts or s.reasoning_id or s.calls)
         return s if is_growing else None
 

@@ -4,6 +4,7 @@ What the last chunk had in the same bytes is cut out before a chunk is parsed, s
 text. A chunk in any other form is left to the tables.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -59,7 +60,19 @@ class RepeatingChunks:
         self._said = b""
         """Text so far, as the server escapes it."""
 
-    def read_delta(self, growing: CompletionsState, data: bytes) -> list[StreamPart] | None:
+    def read_deltas(self, growing: CompletionsState, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+        """Decode chunks that only add text."""
+        for data in events:
+            try:
+                parts = self._read(growing, data)
+            except RecursionError:
+                return data
+            if parts is None:
+                return data
+            out += parts
+        return None
+
+    def _read(self, growing: CompletionsState, data: bytes) -> list[StreamPart] | None:
         """Return the parts of a chunk that only adds text, or None, without changing the response, for any other."""
         s = growing
         if self._parsed_lists is not s.lists:

@@ -1,5 +1,6 @@
 """Decoder for Responses events: the event table, the decoder, and a fast path for text deltas."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,7 +11,14 @@ from sidestream.parts import Error, Stage, StreamPart, TextDelta
 from sidestream.providers.openai.responses.decode import handlers, outcome, reasoning, shapes, text
 from sidestream.providers.openai.responses.decode.state import ResponsesState
 from sidestream.providers.openai.responses.options import ResponsesContext
-from sidestream.providers.shared.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
+from sidestream.providers.shared.decoding import (
+    NOT_DELTA,
+    UNREADABLE,
+    EventRow,
+    ResponseDecoder,
+    bare_error,
+    truncated,
+)
 
 
 class _Delta(Struct, tag_field="type", tag="response.output_text.delta", gc=False):
@@ -22,8 +30,11 @@ class _Delta(Struct, tag_field="type", tag="response.output_text.delta", gc=Fals
     logprobs: list[Any] | None = None
 
 
-_delta = msgspec.json.Decoder(_Delta).decode
-_HEADS = (b'{"type":"response.output_text.delta"', b'{"type": "response.output_text.delta"')
+class _Done(Struct, tag_field="type", tag="response.output_text.done", gc=False):
+    """The event after the last delta. With two types in a union, msgspec requires the type of an event."""
+
+
+_delta = msgspec.json.Decoder(_Delta | _Done).decode
 
 
 class TextCursor:
@@ -43,29 +54,31 @@ class TextCursor:
         return self.block is self.item.open_part and (text.CONTENT, index) not in self.item.blocks
 
 
-def read_delta(growing: TextCursor, data: bytes) -> list[StreamPart] | None:
-    """Return the part of an event that only extends the current text, or None for any other event."""
-    if not data.startswith(_HEADS):
-        return None
-    try:
-        e = _delta(data)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-    if (e.output_index, e.item_id) != growing.place or e.logprobs:
-        return None
-    if e.content_index != growing.index and not growing.has(e.content_index):
-        return None
-    number = e.sequence_number
-    if number is not None:
-        s = growing.state
-        if number <= s.sequence:
-            return None
-        if not s.is_numbered:
-            s.is_numbered = s.sequence >= 0
-        s.sequence = number
-    block = growing.block
-    block.deltas.append(e.delta)
-    return [TextDelta(block.id, e.delta)]
+def read_deltas(growing: TextCursor, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+    """Decode events that only extend the current text."""
+    s, block, position = growing.state, growing.block, growing.index
+    index, item = growing.place
+    block_id, keep, emit = block.id, block.deltas.append, out.append
+    for data in events:
+        try:
+            e = _delta(data)
+        except NOT_DELTA:
+            return data
+        if type(e) is _Done or e.item_id != item or e.output_index != index or e.logprobs:
+            return data
+        if e.content_index != position and not growing.has(e.content_index):
+            return data
+        number = e.sequence_number
+        if number is not None:
+            if number <= s.sequence:
+                return data
+            if not s.is_numbered:
+                s.is_numbered = s.sequence >= 0
+            s.sequence = number
+        text = e.delta
+        keep(text)
+        emit(TextDelta(block_id, text))
+    return None
 
 
 _STAGES = {
@@ -215,7 +228,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
     LAST_EVENTS = frozenset(name for name, row in EVENTS.items() if row.handler is handlers.on_terminal)
 
     def __init__(self, context: ResponsesContext) -> None:
-        super().__init__(ResponsesState(context), read_delta)
+        super().__init__(ResponsesState(context), read_deltas)
 
     @property
     def response_id(self) -> str | None:
