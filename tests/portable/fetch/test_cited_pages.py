@@ -7,6 +7,7 @@ from requirements import requirement
 from sidestream import Agent, ChatResult
 from sidestream.testing import FakeProvider
 from support.citations import citing
+from support.portable_index import pdf_of
 from support.web_pages import Answer, Site, page, serve
 
 FACTS = "<title>Facts</title><main><p>The <a href='/x'>bridge</a> is 1,870 metres long. It opened on 9 June 1967.</p></main>"
@@ -112,3 +113,37 @@ async def test_redirect_to_closed_page_is_not_followed():
     assert found["/old"].state == "supported"
     assert [request.path for request in closed.requests] == ["/robots.txt", "/facts"]
     assert "/closed" not in [request.path for request in site.requests]
+
+
+@requirement("R231")
+async def test_reason_says_why_page_may_not_have_claim():
+    paid = '<script type="application/ld+json">{"isAccessibleForFree": false}</script>' + FACTS
+    home = web.Response(status=302, headers={"Location": "/"})
+    pages = {
+        "/": page(FACTS),
+        "/facts": web.Response(status=402),
+        "/wrong": web.Response(status=403),
+        "/old": home,
+        "/closed": page(FACTS.replace("1,870", "many")),
+        "/gone": page(paid),
+    }
+    async with serve(pages) as site:
+        checked = await (await answer(site)).check_evidence(allow_hosts=[site.host])
+    found = {source.title: source.evidence for source in checked.sources}
+    assert (found["/facts"].state, "paywall" in found["/facts"].reason) == ("unreachable", True)
+    assert (found["/wrong"].state, "subscription" in found["/wrong"].reason) == ("unreachable", True)
+    assert (found["/old"].state, "home page" in found["/old"].reason) == ("supported", True)
+    assert (found["/gone"].state, "paywall" in found["/gone"].reason) == ("not-found", True)
+    assert "paywall" not in found["/closed"].reason
+
+
+@requirement("R231")
+async def test_reason_says_source_is_pdf():
+    pdf = web.Response(body=pdf_of(["The bridge is 1870 m long."]), content_type="application/pdf")
+    scan = web.Response(body=pdf_of([""]), content_type="application/pdf")
+    async with serve({"/facts": pdf, "/wrong": scan}) as site:
+        checked = await (await answer(site)).check_evidence(allow_hosts=[site.host])
+    facts, wrong, *_ = (source.evidence for source in checked.sources)
+    assert facts.state in ("quoted", "supported")
+    assert "PDF" in facts.reason
+    assert (wrong.state, "scan" in wrong.reason) == ("unreachable", True)

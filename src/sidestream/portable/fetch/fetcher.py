@@ -162,6 +162,18 @@ AGENT_NAME = "sidestream"
 """Name under which robots.txt files are read."""
 MAX_PARALLEL_CHECKS = 4
 _LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
+_PDF = "application/pdf"
+_NOT_FREE = re.compile(rb"[\"']isAccessibleForFree[\"']\s*:\s*[\"']?(?:https?://schema\.org/)?false\b", re.I)
+"""Mark with which publishers declare a paywall in their structured data."""
+_REFUSALS = {
+    401: "the page needs a sign-in",
+    402: "the page is behind a paywall",
+    403: "the site refuses to show the page; it may need a sign-in or a subscription",
+    404: "the page does not exist any more",
+    410: "the page was removed",
+    451: "the page is blocked for legal reasons",
+}
+"""Status → words for people."""
 
 
 async def check_evidence(result: ChatResult[T], *, allow_hosts: Sequence[str] = ()) -> ChatResult[T]:
@@ -192,14 +204,16 @@ async def check_citations(
         if page is None:
             continue
         key = claim.step, claim.source.id
+        if isinstance(page, Fetched) and not page.document.text.strip():
+            is_pdf = page.document.mime_type == _PDF
+            page = "the PDF has no text; it may be a scan" if is_pdf else "the page has no text to read"
         if isinstance(page, str):
             evidence[key] = Evidence("unreachable", page)
             continue
         text = _LINK_TARGET.sub("]", page.document.text)
         found = judge(claim.text, text)
         passages[key] = text[slice(*found.place)] if found.place is not None else ""
-        moved = f"; the page has moved to {page.final_url}" if page.final_url != page.url else ""
-        evidence[key] = replace(found, reason=f"{found.reason}{moved}")
+        evidence[key] = replace(found, reason="; ".join([found.reason, *_remarks(page, found)]))
         snapshot = snapshots.setdefault(page.url, _snapshot(page))
         bodies[snapshot.sha256] = page.body
         about = {"sha256": snapshot.sha256, "url": snapshot.url, "retrieved_at": snapshot.retrieved_at}
@@ -222,6 +236,24 @@ async def check_citations(
         snapshots=tuple(snapshots.values()),
     )
     return with_evidence(result, evidence, marks), record, bodies
+
+
+def _remarks(page: Fetched, found: Evidence) -> list[str]:
+    """Return what a reader must know about the page to understand what was found."""
+    remarks: list[str] = []
+    asked, answered = URL(page.url), URL(page.final_url)
+    if answered != asked:
+        if asked.path not in ("", "/") and answered.path in ("", "/"):
+            remarks.append(f"the page was replaced by the site's home page {page.final_url}")
+        elif answered.host != asked.host:
+            remarks.append(f"the page has moved to another site: {page.final_url}")
+        else:
+            remarks.append(f"the page has moved to {page.final_url}")
+    if page.document.mime_type == _PDF:
+        remarks.append("the source is a PDF, whose line breaks and columns may hide a sentence")
+    if found.state == "not-found" and _NOT_FREE.search(page.body):
+        remarks.append("the page is behind a paywall, and only its public part was read")
+    return remarks
 
 
 def _snapshot(page: Fetched) -> PageSnapshot:
@@ -262,6 +294,9 @@ class _CitedPages:
                     except _UnknownRulesError as unknown:
                         await self._learn(unknown.origin)
                 return "the page redirects to too many sites"
+            except FetchError as error:
+                words = _REFUSALS.get(error.status or 0)
+                return str(error) if words is None else f"{words}: {error}"
             except (SidestreamError, ValueError) as error:
                 return str(error)
 
