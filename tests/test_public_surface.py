@@ -17,9 +17,9 @@ SOURCE = ROOT / "src"
 PUBLIC = {
     "sidestream": """
         Agent AnthropicOptions ApplyPatch ApprovalError ApprovalPart AuthenticationError Blocked caps_of Chat
-        ChatMessage ChatResult Citations CodeInterpreter ComputerUse ConfigurationError ConnectError Context
-        ContextOverflowError Conversation cosine_similarity CustomTool DataPart Decision ExternalTool File
-        FileSearch GoogleOptions Grant Hooks ImageGeneration Limiter LimitError Limits LinkPart
+        ChatMessage ChatResult Citations CodeInterpreter Comparison ComputerUse ConfigurationError ConnectError
+        Context ContextOverflowError Conversation cosine_similarity CustomTool DataPart Decision ExternalTool File
+        FileSearch GoogleOptions Hooks ImageGeneration Limiter LimitError Limits LinkPart
         load_mcp_config LocalShell Location MCPApproval MCPConfig MCPServer Memory MessagePart MissingKeyError
         ModelSettings NotHostedError open_index open_store OpenAIChatOptions OpenAIResponsesOptions
         output_type OutputError OutputType part_from_json PendingApproval Preview Price
@@ -127,7 +127,7 @@ PUBLIC = {
         ScriptedModel ScriptedReply socket_close socket_frame sse steer_report tool_call
     """,
     "sidestream.tools": """
-        Combination Comparison DomainSecret HybridSearch InlineSkill LocalSkill Network Question
+        Combination DomainSecret Grant HybridSearch InlineSkill LocalSkill Network Question
         SkillReference Svg ToolFilter ToolWarning
     """,
     "sidestream.turn": """

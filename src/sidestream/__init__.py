@@ -51,7 +51,7 @@ __all__, _load, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunder
         "store.opening": "open_store",
         "store.protocol": "Store",
         "tools.approvals": "ApprovalError Decision PendingApproval",
-        "tools.grants": "Grant",
+        "tools.configs": "Comparison",
         "tools.server_side": (
             "ApplyPatch CodeInterpreter ComputerUse CustomTool FileSearch ImageGeneration LocalShell Location "
             "MCPApproval Memory ProgrammaticToolCalling RemoteMCP ServerSideTool Shell ToolSearch WebFetch "

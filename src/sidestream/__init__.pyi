@@ -122,8 +122,8 @@ from sidestream.tools.approvals import (
     Decision as Decision,
     PendingApproval as PendingApproval,
 )
-from sidestream.tools.grants import (
-    Grant as Grant,
+from sidestream.tools.configs import (
+    Comparison as Comparison,
 )
 from sidestream.tools.server_side import (
     ApplyPatch as ApplyPatch,

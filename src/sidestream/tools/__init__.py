@@ -9,10 +9,10 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
     __name__,
     {
         "tools.approvals": "Question",
+        "tools.grants": "Grant",
         "tools.outcome": "ToolWarning",
         "tools.configs": (
-            "Combination Comparison DomainSecret HybridSearch InlineSkill LocalSkill Network SkillReference Svg "
-            "ToolFilter"
+            "Combination DomainSecret HybridSearch InlineSkill LocalSkill Network SkillReference Svg ToolFilter"
         ),
     },
 )

@@ -5,7 +5,6 @@ from sidestream.tools.approvals import (
 )
 from sidestream.tools.configs import (
     Combination as Combination,
-    Comparison as Comparison,
     DomainSecret as DomainSecret,
     HybridSearch as HybridSearch,
     InlineSkill as InlineSkill,
@@ -14,6 +13,9 @@ from sidestream.tools.configs import (
     SkillReference as SkillReference,
     Svg as Svg,
     ToolFilter as ToolFilter,
+)
+from sidestream.tools.grants import (
+    Grant as Grant,
 )
 from sidestream.tools.outcome import (
     ToolWarning as ToolWarning,

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, FileSearch
+from sidestream import Agent, Comparison, FileSearch
 from sidestream.testing import ScriptedModel, tool_call
-from sidestream.tools import Comparison
 from support.portable_index import pdf_of, write_corpus
 
 
