@@ -149,6 +149,13 @@ def toolbox(check: Callable[[], None]) -> list[Any]:
         "Runs in a thread."
         return "done there"
 
+    async def program(context: ToolContext, task: str) -> list[Any]:
+        "Calls other tools."
+        assert context.tools is not None
+        called = [await context.tools.call(f"{context.call_id}/{name}", name, {"task": task}) for name in PROGRAM]
+        check()
+        return [outcome.result for outcome in called]
+
     searching = [Step(text="Nested.", searches=True)]
     nested = [Step(calls=("inner",)), Step(text="Outer.")]
     asking = [Step(searches=True, calls=("guarded",)), Step(text="Deleted.")]
@@ -166,6 +173,7 @@ def toolbox(check: Callable[[], None]) -> list[Any]:
         Tool.from_function(plain, name="plain"),
         Tool.from_function(failing, name="failing"),
         Tool.from_function(threaded, name="threaded"),
+        Tool.from_function(program, name="program"),
         Tool.from_function(plain, name="approved", approval="ask"),
         Tool.from_function(plain, name="retried", on_interruption="retry"),
         Tool.from_function(plain, name="failed", on_interruption="fail"),
@@ -197,10 +205,13 @@ class Repeating:
         return await self._left.download(call, limits)
 
 
+PROGRAM = ("plain", "failing", "denied", "stranger")
+"""Calls of a program."""
 TOOLS = [
     "plain",
     "failing",
     "threaded",
+    "program",
     "approved",
     "retried",
     "failed",

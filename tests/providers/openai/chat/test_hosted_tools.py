@@ -242,6 +242,15 @@ def test_server_tool_call_in_reasoning_details_is_recorded() -> None:
 
 
 @requirement("R183")
+def test_server_tool_call_repeated_under_one_id_is_one_run() -> None:
+    call = {"type": "reasoning.server_tool_call", "id": "call_1", "tool_name": "openrouter:web_search"}
+    begun = {**call, "arguments": '{"query": "Oslo"}', "result": None}
+    ended = {**begun, "result": {"results": [HIT]}}
+    run = only_run(counted({"web_search_requests": 1}, {"reasoning_details": [begun]}, {"reasoning_details": [ended]}))
+    assert (run.queries, len(run.results), run.status) == (("Oslo",), 1, "completed")
+
+
+@requirement("R183")
 @pytest.mark.parametrize(
     ("usage", "cost"),
     [
