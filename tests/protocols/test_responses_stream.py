@@ -327,6 +327,11 @@ def test_call_of_program_is_never_function_call_for_client(functions: list[str] 
     ]
     (call,) = [item for item in output_of(parts, functions=functions) if item["name"] == "now"]
     assert (call["type"], call["output"]) == ("mcp_call", "noon")
+    denied = {"error": "Denied", "message": "The call of now was denied."}
+    parts[-3] = ToolResult("p1/1", "now", "now", denied, True, False, provider_metadata=caller)
+    items = output_of(parts, functions=functions)
+    assert [item["status"] for item in items if item["name"] != "now"] == ["completed"]
+    assert "incomplete" not in [item["status"] for item in items]
 
 
 @requirement("R140")

@@ -117,9 +117,11 @@ class NestedCalls:
                 approval = pending(question, self._turn.state.run_id, f"approval_{os.urandom(16).hex()}")
                 return ToolOutcome(None, suspended=Suspended("", (approval,)))
             is_approved = verdict != "deny"
-        if not is_approved:
-            return ToolOutcome(denial(name), is_error=True)
         made = self._made(call_id, name, tool, arguments)
+        if not is_approved:
+            outcome = ToolOutcome(denial(name), is_error=True)
+            self._report([made, self._result(made, outcome, tool)])
+            return outcome
         is_granted = question is not None and verdict == "granted"
         self._report([*self._staging.called(made, tool), made])
         self._report([granted(question, call_id)] if question is not None and is_granted else [])
@@ -130,12 +132,16 @@ class NestedCalls:
         self._nested.failure = self._nested.failure or self._settings.failure_of(outcome)
         self._seen(name)
         self._nested.sources += () if outcome.source is None else (outcome.source,)
-        ended = self._staging.ended(made, outcome.result, is_error=outcome.is_error)
-        result = tool_result(
-            made, outcome.result, is_error=outcome.is_error, facts=tool, source=outcome.source, error=outcome.error
-        )
-        self._report([*ended, replace(result, provider_metadata=self._called_by(result.provider_metadata))])
+        stages = self._staging.ended(made, outcome.result, is_error=outcome.is_error)
+        self._report([*stages, self._result(made, outcome, tool)])
         return outcome
+
+    def _result(self, call: ToolCall, outcome: ToolOutcome, tool: Tool) -> ToolResult:
+        """Return the part with the outcome of a call."""
+        result = tool_result(
+            call, outcome.result, is_error=outcome.is_error, facts=tool, source=outcome.source, error=outcome.error
+        )
+        return replace(result, provider_metadata=self._called_by(result.provider_metadata))
 
     async def _intercepted(self, call: ToolCall, tool: Tool) -> ToolOutcome:
         interceptor = self._settings.hooks.interceptor

@@ -121,6 +121,35 @@ async def test_call_awaiting_approval_does_not_repeat_other_calls() -> None:
     assert "Denied" in printed(last)
 
 
+@requirement("R122")
+async def test_call_of_program_denied_by_policy_is_part_of_stream() -> None:
+    needs("bubblewrap")
+    tools = Tools()
+    refused = Tool.from_function(tools.double, approval=lambda question: "deny")
+    async with FakeProvider(scripts(PROGRAM)) as fake, agent_of(fake, refused) as agent, agent.stream("go") as run:
+        parts = [part async for part in run]
+    check_stream(parts)
+    assert tools.calls == []
+    program, made = (part for part in parts if isinstance(part, ToolCall))
+    result = next(part for part in parts if isinstance(part, ToolResult))
+    assert (program_of(made), program_of(result)) == (program.id, program.id)
+    assert (result.id, result.is_error, result.result["error"]) == (made.id, True, "Denied")
+
+
+@requirement("R122")
+async def test_call_of_program_denied_by_approver_has_tool_run() -> None:
+    needs("bubblewrap")
+    tools = Tools()
+    mail = Tool.from_function(tools.send_mail, approval="ask")
+    async with FakeProvider(scripts("print(await send_mail(to='ada'))")) as fake, agent_of(fake, mail) as agent:
+        first = await agent.send("go")
+        last = await agent.resume(first.run_state, [entry.deny() for entry in first.approvals])
+    assert tools.calls == []
+    (call,) = (run for run in last.tool_runs if run.name == "send_mail")
+    assert (call.status, call.result["error"]) == ("failed", "Denied")
+    assert [stage.stage for stage in call.stages] == ["started", "running", "failed"]
+
+
 async def test_limits_and_policies_hold_for_programs() -> None:
     needs("bubblewrap")
     tools = Tools()

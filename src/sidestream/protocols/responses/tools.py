@@ -122,14 +122,14 @@ class ToolItems:
     # Ends
 
     def result(self, part: parts.ToolResult) -> None:
-        """End the item of a call, ignoring previews, denials and results of client functions.
+        """End the item of a call, ignoring previews, denials of calls without one and results of client functions.
 
         A code interpreter call stays open until `settle`, because its images arrive after the result.
         """
         call = self._calls.get(part.id)
         if call is None or part.id in self._native_calls or (not part.provider_executed and self._is_clients(call)):
             return
-        if part.preliminary or is_denial(part):
+        if part.preliminary or (is_denial(part) and part.id not in self._open):
             return
         if part.provider_executed and items.item_type(call) == _CODE:
             self._ended = (call, part)
