@@ -43,11 +43,12 @@ POINTS: dict[str, tuple[list[str], Callable[[], list[Reply]]]] = {
 """Where a run can be: the options of its MCP server, and what the provider answers."""
 
 
-def wait_for(name: str, process: subprocess.Popen[bytes], fake: FakeProvider, log: Path) -> list[int]:
+def wait_for(name: str, process: subprocess.Popen[bytes], fake: FakeProvider, log: Path, *, resists: bool) -> list[int]:
     """Waits until the command is at that point. Returns its descendants."""
     assert process.stdout is not None
     if name == "the server starts":
-        wait_until(lambda: bool(servers_below(process.pid)))
+        # A server that has only just started does not resist yet.
+        wait_until(lambda: any(not resists or ignores_end(server) for server in servers_below(process.pid)))
     elif name == "a tool runs":
         wait_until(lambda: log.exists() and b'"name":"hang"' in log.read_bytes())
     else:
@@ -70,6 +71,12 @@ def descendants(pid: int) -> list[int]:
         for path in Path(f"/proc/{known}/task").glob("*/children"):
             found += map(int, path.read_text().split())
     return found[1:]
+
+
+def ignores_end(pid: int) -> bool:
+    """Whether a process ignores SIGTERM."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(status["SigIgn"], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def servers_below(pid: int) -> list[int]:
@@ -114,7 +121,7 @@ def test_ctrl_c_at_any_point_leaves_no_process_and_no_request(
         env = {**environment, "OPENAI_BASE_URL": fake.base_url}
         logged = ["prompt", "--log"] if command == "prompt" else ["chat"]
         with started(*COMMAND, *logged, *arguments, env=env, cwd=tmp_path, **streams) as process:
-            below = wait_for(name, process, fake, tmp_path / "received.jsonl")
+            below = wait_for(name, process, fake, tmp_path / "received.jsonl", resists=times == 2)
             process.send_signal(signal.SIGINT)
             if times == 2:
                 with pytest.raises(subprocess.TimeoutExpired):  # The server resists; and signals do not queue.

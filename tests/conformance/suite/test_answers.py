@@ -140,9 +140,11 @@ async def test_cancelled_send_does_not_leak(subject: Subject) -> None:
             await begun.wait()
         task.cancel()
         await asyncio.wait([task])
-        assert task.cancelled()
         if talk.fake is not None:
+            assert task.cancelled()
             await talk.fake.wait_idle()
+        elif not task.cancelled():
+            task.result()  # An embedded model may have ended its answer before.
 
 
 async def test_history_restored_from_json_is_continued(subject: Subject) -> None:
