@@ -46,8 +46,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Four more than there are processors: many tests wait for a process, a browser or a lease."""
-    return len(os.sched_getaffinity(0)) + 4 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 4
+    """Two more than there are processors: many tests wait for a process, a browser or a lease."""
+    return len(os.sched_getaffinity(0)) + 2 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 2
 
 
 @pytest.fixture(scope="session")
