@@ -230,14 +230,14 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R215": Entry("The operator names, brands and restricts the page.", "users", proven),
 
     # R. The time machine
-    "R220": Entry("Every step records its request, large parts by digest, without secrets.", "users", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
-    "R221": Entry("A run can be forked at any record with one fact changed; the prefix costs and runs nothing.", "users", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
-    "R222": Entry("A logged run becomes a test with three dials; a mismatch names the first differing field.", "users", deferred("The time machine: every logged run can be forked, replayed, tested and priced again")),
-    "R223": Entry("Cache breaks are explained per step in tokens and money; histories are priced again for other models, offline.", "users", partial("cache breaks are not explained yet")),
+    "R220": Entry("Every step records its request, large parts by digest, without secrets.", "users", proven),
+    "R221": Entry("A run can be forked at any record with one fact changed; the prefix costs and runs nothing.", "users", proven),
+    "R222": Entry("A logged run becomes a test with three dials; a mismatch names the first differing field.", "users", proven),
+    "R223": Entry("Cache breaks are explained per step in tokens and money; histories are priced again for other models, offline.", "users", proven),
 
     # S. Evidence
-    "R230": Entry("A source states what was established and why; overlap alone supports nothing.", "users", partial("Evidence: citations that mean what they say")),
-    "R231": Entry("Citations of hosted tools can be fetched under the egress guard, kept with digest and time, and checked by the same rules.", "users", partial("The files of hosted file search are not read.")),
+    "R230": Entry("A source states what was established and why; overlap alone supports nothing.", "users", proven),
+    "R231": Entry("Citations of hosted tools can be fetched under the egress guard, kept with digest and time, and checked by the same rules.", "users", proven),
     "R232": Entry("An evidence bundle is readable without Sidestream and reproducible.", "users", proven),
 
     # Faults: stream and protocol

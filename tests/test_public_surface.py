@@ -54,7 +54,7 @@ PUBLIC = {
         UnsupportedError
     """,
     "sidestream.evidence": """
-        CheckName ClaimCheck Evidence EvidenceState judge
+        CheckName ClaimCheck Evidence EvidenceCheck EvidenceState judge JudgeOpinion JudgeVerdict
     """,
     "sidestream.mcp": """
         access_token AuthorizationCode ClientCredentials Elicitation IdentityAssertion KeyringTokens
@@ -119,11 +119,11 @@ PUBLIC = {
         Telemetry
     """,
     "sidestream.testing": """
-        Answer AwaitedSteer aws_frame aws_frames ChatScript check_stream crash_loop CrashedRun CrashLoopError
+        Answer AwaitedSteer aws_frame aws_frames Cassette ChatScript check_stream crash_loop CrashedRun CrashLoopError
         dropped encode_event encode_events error_reply Exchange failpoint FakeProvider GeminiScript
         hostile_server html_page InteractionScript json_reply Keepalives LeakError McpFault MessagesScript
         ModelReply no_leaks pixel_png Received recorded RecordedRequest RecordedResponse Recording
-        RecordingTransport ReplayTransport Reply responses_function_call responses_text ResponsesScript
+        cache_steps CacheStep RecordingTransport replay_run ReplayedRun ReplayMismatch ReplayTransport Reply responses_function_call responses_text ResponsesScript
         ScriptedModel ScriptedReply socket_close socket_frame sse steer_report tool_call
     """,
     "sidestream.tools": """

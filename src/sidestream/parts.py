@@ -5,7 +5,7 @@ A part never changes after it was emitted. Later information comes in a new part
 """
 
 from functools import cache
-from typing import ClassVar, Final, Literal, get_args
+from typing import ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -33,7 +33,6 @@ SourceKind = Literal["url", "document", "place", "container_file", "file_path"]
 """What a source is: a page, a document, a place, or a file of a container."""
 Stage = Literal["started", "input", "running", "delta", "completed", "failed"]
 """Stage of a tool call: it begins, its input streams, it runs, its code, logs or previews stream, and it ends."""
-STAGES: Final = frozenset[str](get_args(Stage))
 
 
 class InputUsage(Struct, frozen=True, gc=False):

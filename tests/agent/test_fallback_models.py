@@ -1,6 +1,7 @@
 """A list of models: the next one is called if the one before fails and has not said anything."""
 
 import logging
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from sidestream.errors import StreamTruncatedError
 from sidestream.parts import Custom, Finish, StepFinish, StreamStart, TextDelta
 from sidestream.providers import Settings, find_provider
 from sidestream.testing import (
+    ChatScript,
     FakeProvider,
     MessagesScript,
     ResponsesScript,
@@ -123,6 +125,15 @@ async def test_visible_search_prevents_fallback() -> None:
     async with FakeProvider([sse(events[: seen + 1], cut="close")]) as first, FakeProvider([hello()]) as second:
         with pytest.raises(StreamTruncatedError):
             await Agent(models=[gpt(first), claude(second)], limits=QUICK).send("hi")
+        assert second.requests == []
+
+
+async def test_visible_compaction_prevents_fallback() -> None:
+    events = MessagesScript().compaction("What was said.").text("Done.").events()
+    seen = next(place for place, event in enumerate(events) if event["type"] == "content_block_stop")
+    async with FakeProvider([sse(events[: seen + 1], cut="close")]) as first, FakeProvider([hello()]) as second:
+        with pytest.raises(StreamTruncatedError):
+            await Agent(models=[claude(first), claude(second)], limits=QUICK).send("hi")
         assert second.requests == []
 
 
@@ -278,6 +289,35 @@ async def test_waiting_chat_turn_resumes_with_fallback_model_from_log(tmp_path: 
     await store.aclose()
     assert result.text == "deleted"
     assert len(down.requests) == tried
+
+
+async def test_resumed_fallback_model_ignores_first_model_refusals(tmp_path: Path) -> None:
+    def delete(name: str) -> str:
+        """Deletes something."""
+        return "gone"
+
+    refusal = error_reply(400, "unsupported_parameter", "stream_options is not supported")
+    calls = ChatScript().tool_call("delete", {"name": "a"}), ChatScript().text("deleted")
+    async with (
+        FakeProvider([refusal, error_reply(503)]) as first,
+        FakeProvider([call.reply() for call in calls]) as second,
+        aclosing(open_store(tmp_path / "log.db")) as store,
+    ):
+        models = [
+            find_provider("openai-chat").chat_model(name, Settings(api_key="k", base_url=fake.base_url))
+            for name, fake in (("first", first), ("second", second))
+        ]
+        agent = Agent(models=models, tools=[delete], approval="ask", limits=QUICK)
+        chat = Chat(agent, store=store)
+        await chat.load()
+        async with chat.stream("hi") as run:
+            assert [part async for part in run]
+        loaded = Chat(agent, id=chat.id, store=store)
+        await loaded.load()
+        async with loaded.resume_stream([approval.approve() for approval in loaded.approvals]) as run:
+            parts = [part async for part in run]
+        assert "".join(part.delta for part in parts if isinstance(part, TextDelta)) == "deleted"
+        assert "stream_options" in second.requests[-1].json
 
 
 async def test_tools_and_settings_are_encoded_for_called_model() -> None:

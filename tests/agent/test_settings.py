@@ -89,6 +89,16 @@ async def test_call_settings_override_agent_settings_individually() -> None:
     assert ("temperature" in third, third["max_output_tokens"], third["reasoning"]["effort"]) == (False, 50, "none")
 
 
+async def test_tool_choice_applies_to_first_request_of_each_run() -> None:
+    call, answer = ResponsesScript().function_call("get_weather", {"city": "Oslo"}), ResponsesScript().text("Clear.")
+    async with FakeProvider([script.reply() for script in (call, answer) * 2]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, tools=[get_weather], tool_choice="required")
+        for _ in range(2):
+            assert (await agent.send("How is Oslo?")).output == "Clear."
+        sent = [request.json.get("tool_choice") for request in fake.requests]
+    assert sent == ["required", None, "required", None]
+
+
 @requirement("R104")
 async def test_call_options_keep_agent_options() -> None:
     agent = OpenAIResponsesOptions(store=False, temperature=0.2, extra_body={"a": 1})

@@ -7,7 +7,7 @@ from support.places import ROOT, TESTS
 
 README = (ROOT / "README.md").read_text("utf-8")
 CLAIMS = (TESTS / "README.md").read_text("utf-8")
-WITHOUT_CLAIM = {"index", "architecture", "deprecations", "platforms"}
+WITHOUT_CLAIM = {"index", "architecture", "platforms"}
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", CLAIMS)
 
 

@@ -56,6 +56,7 @@ CANNOT_BEGIN = {
     "sidestream runs resume ": "as above",
     "sidestream runs approve ": "as above",
     "sidestream runs deny ": "as above",
+    "sidestream runs fork ": "it needs the agent of the run; tests/agent/test_forks.py has one",
 }
 """How lines begin that are not run here → why."""
 STATUS = {
@@ -173,6 +174,8 @@ def problem_with(line: str, **settings: Any) -> str | None:
         return stopped(f"{line} --port 0", "http://127.0.0.1:", **settings)  # The port of the docs may be taken.
     if line.startswith("sidestream logs tail"):
         return stopped(line, "Ada", **settings)
+    if line.startswith("sidestream -m local") and line.endswith('"'):
+        line += " -o max_tokens 16"  # How long the model would speak is a matter of chance.
     done = run(
         plain(line) or ["bash", "-c", f"set -o pipefail; {line}"],
         input=INPUT.get(line, "/exit\n" if " chat" in line else ""),

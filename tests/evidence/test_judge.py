@@ -8,6 +8,13 @@ from sidestream.evidence import EvidenceState, judge
 SURE = ("quoted", "supported")
 
 LITERAL = [
+    ("Did the dam break in 1990?", "Did the dam break in 1990?"),
+    ("Section 4(b) was repealed.", "Section 4(b) was repealed."),
+    ("Python 3.10 is required.", "The document says: Python 3.10 is required."),
+    ("The dose is 0.5 mg.", "The dose is .5 mg."),
+    ("The plank is 9¾ inches long.", "The plank is 9.75 inches long."),
+    ("The mine moves 300 tonnes per day.", "The mine moves 300,000 kg per day."),
+    ("The share rose to 3.10 %.", "The share rose to 3.1 %."),
     (
         "Net sales increased 7.4% to US$12.3bn in 2022.",
         "Net sales increased 7.4 percent to 12.3 billion US dollars in 2022.",
@@ -30,8 +37,32 @@ LITERAL = [
     ("The samples were not frozen.", "The samples weren't frozen."),
     ("Its colour faded within three weeks of exposure.", "Its color faded within 3 weeks of exposure."),
     ("The mayor, Ana Ruiz, opened the park.", "The mayor, Ana Ruiz, opened the park."),
+    ("The limit is 90 kilometres per hour.", "The limit is 90 km/h."),
+    ("The limit is 90 km/h.", "The limit is 90 kilometres per hour."),
+    ("It takes 10–20 days.", "It takes 10 to 20 days."),
+    ("It takes 10 to 20 days.", "It takes 10-20 days."),
 ]
 UNSUPPORTED = [
+    ("The limit is 90 km/h.", "The limit is 90 km."),
+    ("The limit is 90 km.", "The limit is 90 km/h."),
+    ("The limit is 90 kilometres per hour.", "The limit is 90 miles per hour."),
+    ("It falls at 5 m/s².", "It falls at 5 m."),
+    ("The room has 10 to 20 seats.", "The room has 10 seats."),
+    ("The room has 10–20 seats.", "The room has 10 seats."),
+    ("The room has 10–20 seats.", "The room has 20 seats."),
+    ("They won 2-1.", "They won 2."),
+    ("It takes 10 to 20 days.", "It takes 10–25 days."),
+    ("It takes 10–20 days.", "It takes 20 to 10 days."),
+    ("Did the dam break in 1990?", "The dam broke in 1990."),
+    ("“Did the dam break in 1990?”", "The dam did break in 1990."),
+    ("The cable carries 20 mA.", "The cable carries 20 MA."),
+    ("Section 4(b) was repealed.", "Section 4(a) was repealed."),
+    ("Python 3.10 is required.", "Python 3.1 is required."),
+    ("Python 3.1 is required.", "Python 3.10 is required."),
+    ("The train leaves from platform 9¾.", "The train leaves from platform 9."),
+    ("It was partly destroyed in the fire.", "It was destroyed in the fire."),
+    ("The virus spreads mainly through water.", "The virus spreads through water."),
+    ("The mine moves 300 tonnes per day.", "The mine moves 300 tonnes."),
     (
         "Patients aged ≥ 65 years had a lower risk (p < 0.001).",
         "Patients aged ≤ 65 years had a lower risk (p < 0.001).",

@@ -30,6 +30,17 @@ EQUIVALENTS: dict[tuple[str, str, str], str] = {
         "return None",
     ): FAST_PATH,
     (
+        "store/records.py",
+        "return ()",
+        "return None",
+    ): "both readers ask first whether there are any digests",
+    ("store/expiry.py", "_PAGE = 200", "_PAGE = (201)"): "the pages of a list together are the same",
+    (
+        "store/sqlite/threads.py",
+        "CHECKED_AFTER = 8",
+        "CHECKED_AFTER = (9)",
+    ): "the log grows by a commit more before a checkpoint, which no reader of the store sees",
+    (
         "durable/log/fenced_store.py",
         "if time.monotonic() - began_s >= self._patience_s:",
         "if (time.monotonic() - began_s > self._patience_s):",

@@ -32,6 +32,8 @@ MAX_CASES = 20
 SLOW_S = 2.0
 """Tests from this duration on are run again only with mutants that few others have tried."""
 FEW = 3
+MAX_NOTES = 200
+"""Tests that each process notes for a mutant without a switch."""
 MAX_TEST_S = 30.0
 """Longer tests are not run again."""
 MAX_CPU_S = 20.0
@@ -130,13 +132,19 @@ class Trials:
 
     def __init__(self, folder: Path, changes: dict[str, list[Change]]) -> None:
         self._folder = folder
-        self._switched = {change.id for found in changes.values() for change in found if change.code is not None}
+        every = [change for found in changes.values() for change in found]
+        self._switched = {change.id for change in every if change.code is not None}
+        self._open = {change.id for change in every}
         self._runs = Counter[str]()
         self._cases = Counter[tuple[str, str]]()
         self._cpu_s: dict[str, float] = defaultdict(float)
         self._file = (folder / f"{os.getpid()}.jsonl").open("a", encoding="utf-8")
 
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        self._open = {id for id in self._open if self._is_open(id)}
+        if not self._open:
+            item.session._setupstate.teardown_exact(None)
+            return True
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         seen.clear()
         begin = time.monotonic()
@@ -148,6 +156,7 @@ class Trials:
                 if id in self._switched and (usual_s < SLOW_S or self._runs[id] < FEW):
                     self._try(item, id, 10 + 10 * usual_s)
                 elif id not in self._switched:
+                    self._runs[id] += 1
                     self._write(id, "reached", item, usual_s)
         try:
             item.session._setupstate.teardown_exact(nextitem)
@@ -160,12 +169,13 @@ class Trials:
 
     def _try(self, item: pytest.Item, id: str, timeout_s: float) -> None:
         case = (id, item.nodeid.partition("[")[0])
-        if (self._folder / id).exists() or self._cases[case] == MAX_CASES or self._cpu_s[id] > MAX_CPU_S:
+        if self._cases[case] == MAX_CASES or not self._is_open(id):
             return
         self._cases[case] += 1
         self._runs[id] += 1
         begin, begin_cpu_s = time.monotonic(), time.process_time()
         active.add(id)
+        seen.clear()
         try:
             is_missed = all(report.passed for report in run(item, timeout_s))
         except BaseException:
@@ -174,12 +184,19 @@ class Trials:
             active.clear()
         self._cpu_s[id] += time.process_time() - begin_cpu_s
         if is_missed:
-            self._write(id, "missed", item, time.monotonic() - begin)
+            # A fixture that other tests use too has executed it, and was kept.
+            self._write(id, "missed" if id in seen else "reached", item, time.monotonic() - begin)
             return
         is_sure = all(report.passed for report in run(item, timeout_s))  # Without the mutant.
         self._write(id, "noticed" if is_sure else "unsure", item, time.monotonic() - begin)
         if is_sure:
             (self._folder / id).touch()
+
+    def _is_open(self, id: str) -> bool:
+        """Whether a mutant is worth another test."""
+        if id in self._switched:
+            return self._cpu_s[id] <= MAX_CPU_S and not (self._folder / id).exists()
+        return self._runs[id] < MAX_NOTES
 
     def _write(self, id: str, outcome: str, item: pytest.Item, seconds: float) -> None:
         line = {"id": id, "outcome": outcome, "test": item.nodeid, "s": round(seconds, 3)}

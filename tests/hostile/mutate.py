@@ -34,6 +34,12 @@ SLOW = ("bench", "docs", "examples", "hostile", "page", "prices", "support", "te
 KEPT = ROOT / ".mutate"
 """The outcomes of the last run with each seed."""
 MAX_TESTS = 60
+MAX_CASES = 3
+"""Of one test, in a process that tries one mutant."""
+MAX_IMPORTERS = 3
+"""Test modules that import the module of a mutant, and are run as a whole."""
+MIN_NAME = 6
+"""Shorter names are in too many tests."""
 MAX_SECONDS = 40.0
 """Of the tests that one process runs, when they passed."""
 MAX_RUN_S = 4 * 3600.0
@@ -44,7 +50,7 @@ PATHS = {path for path, _, _ in EQUIVALENTS}
 STATIC = ("frozen", "kw_only", "gc")
 """Keywords of classes that the type checker enforces, or that are only about speed."""
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly")
-TOGETHER = ("-n", "2", "--dist", "worksteal", "-o", "faulthandler_timeout=0", "-r", "N")
+TOGETHER = ("--forks", "2", "-n", "0", "-o", "faulthandler_timeout=0", "-r", "N")
 ALONE = ("-n", "0", "-x", "-rfE")
 Place = tuple[tuple[int, int], tuple[int, int]]
 """Line and column of a start and an end."""
@@ -250,6 +256,10 @@ class Trial(NamedTuple):
     test: str
     s: float
 
+    @property
+    def file(self) -> str:
+        return self.test.partition("::")[0]
+
 
 def trials_in(folder: Path) -> dict[str, list[Trial]]:
     """Return the trials of all mutants."""
@@ -267,16 +277,44 @@ def test_folders() -> list[str]:
     return [f"tests/{path.name}" for path in sorted(folders) if any(path.rglob("test_*.py"))]
 
 
-def best(trials: list[Trial], near: str) -> list[str]:
-    """Return the best tests that reached a mutant: those of its own folder first, then the quickest."""
+def best(trials: list[Trial], mutant: Mutant) -> list[str]:
+    """Return the best tests that reached a mutant.
+
+    First those whose modules name most of what the changed line names, then those of its own folder, then the quickest.
+    """
+    names = {name for name in re.findall(r"\w+", mutant.lines[0]) if len(name) >= MIN_NAME}
+    files = {trial.file: (ROOT / trial.file).read_text("utf-8") for trial in trials}
+    named = {file: sum(name in text for name in names) for file, text in files.items()}
+    near = f"tests/{mutant.package}/"
     tests: list[str] = []
+    cases = Counter[str]()
     left_s = MAX_SECONDS
-    for trial in sorted(trials, key=lambda trial: (not trial.test.startswith(near), trial.s)):
+    for trial in sorted(trials, key=lambda trial: (-named[trial.file], not trial.test.startswith(near), trial.s)):
+        function = trial.test.partition("[")[0]
+        cases[function] += 1
+        if cases[function] > MAX_CASES:
+            continue
         left_s -= trial.s
         if len(tests) == MAX_TESTS or left_s < 0 < len(tests):
             break
         tests.append(trial.test)
     return tests
+
+
+def importers(mutant: Mutant, places: list[str]) -> list[str]:
+    """Return the test modules in some folders that import a mutant's module.
+
+    They may read its tables without calling it, or run it in a child process, and so do not count as reaching it.
+    """
+    package, _, name = ".".join(mutant.path.relative_to("src").with_suffix("").parts).rpartition(".")
+    imports = re.compile(
+        rf"^\s*(?:from|import) {re.escape(package)}(?:\.{name}\b| import (?:\([^)]*|.*)\b{name}\b)", re.MULTILINE
+    )
+    paths = [ROOT / place.partition("::")[0] for place in places]
+    files = {file for path in paths for file in (sorted(path.rglob("test_*.py")) if path.is_dir() else [path])}
+    found = [file.relative_to(ROOT).as_posix() for file in sorted(files) if imports.search(file.read_text("utf-8"))]
+    own, near = f"test_{name}.py", f"tests/{mutant.package}/"
+    return sorted(found, key=lambda file: (not file.endswith(own), not file.startswith(near)))[:MAX_IMPORTERS]
 
 
 def environment(project: Path) -> dict[str, str]:
@@ -294,7 +332,8 @@ def is_noticed(project: Path, tests: list[str]) -> bool:
         done = run(tests, project)
     if done.returncode == 1:
         failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
-        again = [test for test in tests if test in failed]
+        modules = {name.partition("::")[0] for name in failed}
+        again = [test for test in tests if test in failed or test in modules]
         return not again or run(again, project).returncode != 0
     return done.returncode != 0
 
@@ -316,9 +355,9 @@ def diff_of(mutant: Mutant) -> str:
     return "".join(line for line in lines if not line.startswith(("---", "+++")))
 
 
-def is_noticed_alone(mutant: Mutant, trials: list[Trial], project: Path) -> bool:
+def is_noticed_alone(mutant: Mutant, trials: list[Trial], project: Path, places: list[str]) -> bool:
     """Whether tests notice a mutant that is written into a copy of the project."""
-    tests = best(trials, f"tests/{mutant.package}/")
+    tests = [*best([trial for trial in trials if trial.outcome == "reached"], mutant), *importers(mutant, places)]
     try:
         (project / mutant.path).write_text(mutant.code, "utf-8")
         return bool(tests) and is_noticed(project, tests)
@@ -359,14 +398,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         project = Path(place) / "project"
         copied(project)
-        run_all(drawn, project, folder, options.tests or test_folders())
+        places = options.tests or test_folders()
+        run_all(drawn, project, folder, places)
         trials = trials_in(folder)
         outcomes: dict[str, Counter[bool]] = defaultdict(Counter)
         for mutant in drawn:
             tried = trials[mutant.id]
             noticed = next((trial.test for trial in tried if trial.outcome == "noticed"), None)
-            if noticed is None and any(trial.outcome == "reached" for trial in tried):
-                noticed = "import" if is_noticed_alone(mutant, tried, project) else None
+            outcomes_of = {trial.outcome for trial in tried}
+            if noticed is None and ("reached" in outcomes_of or "missed" not in outcomes_of):
+                noticed = "alone" if is_noticed_alone(mutant, tried, project, places) else None
             outcomes[mutant.package][noticed is not None] += 1
             where = f"{mutant.path}:{mutant.start[0]} ({mutant.what})"
             if noticed is not None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +63,21 @@ async def test_declined_question_is_reported_to_server(tmp_path: Path):
 
 
 @requirement("R80")
-@pytest.mark.parametrize(
-    "answers",
-    [None, {}, {"row": "seven"}, {"row": 7, "side": "wing"}, {"row": 7, "meal": "fish"}, {"row": {"a": 1}}],
-    ids=["none", "missing", "type", "choice", "unknown", "nested"],
-)
-async def test_invalid_answers_are_rejected_and_question_stays_open(tmp_path: Path, answers: dict[str, Any] | None):
+async def test_invalid_answers_are_rejected_and_question_stays_open(tmp_path: Path):
+    invalid = [None, {}, {"row": "seven"}, {"row": 7, "side": "wing"}, {"row": 7, "meal": "fish"}, {"row": {"a": 1}}]
     async with (
         FakeProvider(calling(*CALL)) as fake,
         Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent,
     ):
         result = await agent.send("Book")
         seat, pay = by_field(result.approvals)
-        with pytest.raises(ApprovalError):
-            await agent.resume(result.run_state, [seat.approve(answers), pay.approve()])
+        rejected: list[Any] = []
+        for answers in invalid:
+            with suppress(ApprovalError):
+                await agent.resume(result.run_state, [seat.approve(answers), pay.approve()])
+                break
+            rejected.append(answers)
+        assert rejected == invalid
         with pytest.raises(ApprovalError):
             await agent.resume(result.run_state, [seat.approve({"row": 7}), pay.approve({"row": 7})])
         assert (await agent.resume(result.run_state, [seat.approve({"row": 7}), pay.approve()])).output == "Done."
@@ -116,6 +118,7 @@ async def test_stream_has_form_and_result_after_answers(tmp_path: Path):
 
 RESUMING = """
 import asyncio, json, sys
+from contextlib import suppress
 from pathlib import Path
 from support.mcp_servers.asking import by_field, patient
 from sidestream import Agent, Chat, open_store

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
 from playwright.async_api import Browser, expect
 
@@ -12,9 +13,12 @@ from page.browsing import answers, ask, card, is_over, page_server, pick, picker
 from page.scenes import has, scripted, stopped
 from requirements import requirement
 from server.serving import agent_of
+from sidestream import FileSearch, WebFetch
 from sidestream.evidence import Evidence
 from sidestream.parts import File, Source, TextDelta, TextEnd, TextStart
-from sidestream.testing import FakeProvider, error_reply, pixel_png
+from sidestream.testing import FakeProvider, ResponsesScript, error_reply, json_reply, pixel_png
+from support.citations import citing
+from support.web_pages import serve
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -203,6 +207,72 @@ async def test_quote_missing_from_source_is_marked(chromium: Browser, tmp_path: 
             await expect(page.get_by_role("tooltip")).to_contain_text("not found in the source")
             await expect(answers(page).locator(".footnotes li").nth(1)).to_contain_text("not found in the source")
             await page.reload()
+
+
+@requirement("R231")
+async def test_citation_of_file_is_checked_on_request(chromium: Browser, tmp_path: Path):
+    claim = "The bridge is 1,780 metres long."
+    note = {"type": "file_citation", "file_id": "file-1", "filename": "facts.txt", "index": len(claim)}
+    script = ResponsesScript().file_search("bridge").text(claim, annotations=[note])
+    stored = {"data": [{"type": "text", "text": "The bridge is 1,870 metres long."}], "has_more": False}
+    tools = [WebFetch(), FileSearch(stores=["vs_1"])]
+    async with FakeProvider([script.reply()]) as fake:
+        fake.on("GET", "/v1/vector_stores/vs_1/files/file-1/content", json_reply(stored))
+        async with (
+            page_server({"main": agent_of(fake, server_side_tools=tools)}, tmp_path) as (_, origin),
+            tab(chromium, origin) as page,
+        ):
+            await ask(page, "How long is it?")
+            await is_over(page)
+            button = answers(page).get_by_role("button", name="Check citations")
+            await button.click()
+            await expect(answers(page).get_by_role("button", name="contradicted by the source")).to_be_visible()
+            await expect(answers(page).get_by_role("status")).to_have_text("0 of 1 source confirmed")
+            await expect(button).to_have_count(0)
+
+
+@requirement("R231")
+async def test_citations_are_checked_on_request(chromium: Browser, tmp_path: Path):
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def facts(request: web.Request) -> web.Response:
+        asked.set()
+        await answered.wait()
+        return web.Response(text="<main><p>The bridge is 1,870 metres long.</p></main>", content_type="text/html")
+
+    async with serve({"/facts": facts, "/more": web.Response(status=410)}) as site:
+        claims = [("The bridge is 1,780 metres long.", "/facts"), ("It is old.", "/more")]
+        script = citing((claim, site.url(path), path.strip("/")) for claim, path in claims)
+        tools = [WebFetch(allow_hosts=[site.host])]
+        async with (
+            FakeProvider([script.reply()]) as fake,
+            page_server({"main": agent_of(fake, server_side_tools=tools)}, tmp_path) as (_, origin),
+            tab(chromium, origin) as page,
+        ):
+            await ask(page, "How long is it?")
+            await is_over(page)
+            button = answers(page).get_by_role("button", name="Check citations")
+            await button.click()
+            await asked.wait()
+            await expect(answers(page).get_by_role("button", name="Checking 2 sources…")).to_be_disabled()
+            answered.set()
+            for _ in range(2):
+                await expect(answers(page).get_by_role("status")).to_have_text("0 of 2 sources confirmed")
+                await expect(button).to_have_count(0)
+                mark = answers(page).get_by_role("button", name="contradicted by the source")
+                box = await mark.bounding_box()
+                assert box is not None
+                await page.mouse.move(box["x"] - 40, box["y"] - 40)
+                await page.mouse.move(box["x"] + 9, box["y"] + 9, steps=9)
+                await expect(page.get_by_role("tooltip")).to_contain_text("“1,780 metres”, the source “1,870 metres”")
+                await page.mouse.move(0, 0)
+                await expect(page.get_by_role("tooltip")).to_have_count(0)
+                await answers(page).get_by_role("button", name="source could not be read").focus()
+                await expect(page.get_by_role("tooltip")).to_contain_text("the page was removed")
+                assert await violations_of_axe(page) == []
+                await page.reload()
+            await page.get_by_role("link", name="Timeline").last.click()
+            await expect(page.get_by_text("Citations checked: 0 of 2 confirmed")).to_be_visible()
 
 
 @requirement("R143")

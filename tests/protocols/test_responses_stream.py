@@ -406,6 +406,12 @@ def test_file_is_annotation_of_adjacent_text(parts: list[StreamPart]):
 
 
 @requirement("R140")
+def test_file_between_two_texts_is_cited_once():
+    *_, first, second = output_of(run(*CODE, TABLE, *text("m", "Done."), *text("n", "Bye.")))
+    assert [len(item["content"][0]["annotations"]) for item in (first, second)] == [1, 0]
+
+
+@requirement("R140")
 def test_file_is_function_call_output_in_open_responses():
     *_, call, output = output_of(run(*CODE, *text("m", "Done."), TABLE), "open-responses")
     assert (call["type"], output["type"]) == ("function_call", "function_call_output")

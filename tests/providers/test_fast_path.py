@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from sidestream.messages.fold import Batch
 from sidestream.parts import Raw, ReasoningDelta, StreamPart, ToolInputDelta
 from sidestream.providers.anthropic.context import MessagesContext
 from sidestream.providers.anthropic.decode.decoder import MessagesDecoder
@@ -132,10 +133,60 @@ RESPONSES = [
     {"type": "response.completed", "response": {"id": "r", "status": "completed"}, "sequence_number": 12},
 ]
 
+
+def summary(delta: str, number: int | None, **fields: Any) -> Event:
+    kind = "response.reasoning_summary_text.delta"
+    return {**text(delta, number), "type": kind, "item_id": "rs", "summary_index": 0, **fields}
+
+
+def code(delta: str, number: int | None, **fields: Any) -> Event:
+    kind = "response.code_interpreter_call_code.delta"
+    return {**text(delta, number), "type": kind, "item_id": "ci", "output_index": 1, **fields}
+
+
+RESPONSES_TOOLS = [
+    {
+        "type": "response.output_item.added",
+        "output_index": 0,
+        "item": {"type": "reasoning", "id": "rs"},
+        "sequence_number": 0,
+    },
+    summary("a", 1),
+    summary("b", 2),
+    summary("repeated", 2),
+    summary("c", 3, summary_index=1),
+    summary("d", 4, summary_index=1),
+    summary("", 5, summary_index=1),
+    {
+        "type": "response.output_item.added",
+        "output_index": 1,
+        "item": {"type": "code_interpreter_call", "id": "ci", "status": "in_progress"},
+        "sequence_number": 6,
+    },
+    code("x = 1", 7),
+    code('print("é")', 8),
+    code("late", 8),
+    code("", 9),
+    code("y", 10, content_index=0),
+    code("z", 11),
+    summary("e", 12, summary_index=1),
+    {
+        "type": "response.code_interpreter_call_code.done",
+        "output_index": 1,
+        "item_id": "ci",
+        "code": "x = 1",
+        "sequence_number": 13,
+    },
+    code("after the end", 14),
+    code("unnumbered", None),
+    {"type": "response.completed", "response": {"id": "r", "status": "completed"}, "sequence_number": 15},
+]
+
 WIRES: dict[str, tuple[list[Event], Any, list[Any]]] = {
     "messages": (MESSAGES, MessagesDecoder, [MessagesContext(), MessagesContext(has_result_tool=True)]),
     "generate": (GENERATE, GenerateContentDecoder, [GoogleContext(), GoogleContext(drafts=True)]),
     "responses": (RESPONSES, ResponsesDecoder, [ResponsesContext(), ResponsesContext(store=False)]),
+    "responses-tools": (RESPONSES_TOOLS, ResponsesDecoder, [ResponsesContext(), ResponsesContext(store=False)]),
     "chat": (CHAT, CompletionsDecoder, [CompletionsContext()]),
 }
 JUNK: list[Any] = [None, "", "x", "\ud800", 0, 1, 1.0, True, [], {}, {"a": 1}]
@@ -179,8 +230,9 @@ def test_fast_path_emits_same_parts_as_tables(wire: str, data: st.DataObject) ->
     by_table = decoded(without_fast_path(decoder(context)), stream)
     assert decoded(decoder(context), stream) == by_table
     together = decoder(context)
-    parts = together.feed_all([json.dumps(event).encode() for event in stream])
-    assert [*parts, *together.close()] == [part for parts in by_table for part in parts]
+    batch = Batch()
+    together.feed_all([json.dumps(event).encode() for event in stream], batch)
+    assert [*batch.parts, *together.close()] == [part for parts in by_table for part in parts]
 
 
 def test_delta_of_other_kind_leaves_fast_path_and_is_raw() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent, ChatResult
-from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript
+from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript
 
 CLAIM = "Oslo has 717,000 people."
 LINK = "([a.example](https://a.example/))"
@@ -22,6 +22,18 @@ def linked() -> Any:
     start = text.index(LINK)
     note = {"type": "url_citation", "url": "https://a.example/", "title": "A", "start_index": start}
     return ResponsesScript().text(text, annotations=[{**note, "end_index": start + len(LINK)}])
+
+
+def completed() -> Any:
+    text = f"Hello. {CLAIM} {LINK} Bye."
+    start = text.index(LINK)
+    note = {"url": "https://a.example/", "title": "A", "start_index": start, "end_index": start + len(LINK)}
+    return ChatScript().text(text, annotations=[{"type": "url_citation", "url_citation": note}])
+
+
+def numbered() -> Any:
+    """An answer whose text has numbers for the entries of its list of citations, as Perplexity's."""
+    return ChatScript(citations=["https://a.example/"]).text(f"Hello. {CLAIM}[1] Bye.")
 
 
 def pointed() -> Any:
@@ -56,10 +68,12 @@ def grounded() -> Any:
     [
         ("openai-responses:m", linked(), LINK),
         ("openai-responses:m", pointed(), None),
+        ("openai:m", completed(), LINK),
+        ("openai:m", numbered(), "[1]"),
         ("anthropic:m", cited_block(), None),
         ("google:m", grounded(), None),
     ],
-    ids=["link", "position", "block", "segment"],
+    ids=["link", "position", "chat-link", "chat-number", "block", "segment"],
 )
 async def test_claim_and_marker_have_separate_spans(provider: str, script: Any, marker: str | None):
     result = await answered(provider, script)

@@ -1,12 +1,13 @@
 """The stages of tool calls are the same on every provider, in every recording."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from requirements import requirement
 from sidestream import Agent
-from sidestream.parts import STAGES, ToolEvent, ToolInputDelta
+from sidestream.parts import Stage, ToolEvent, ToolInputDelta
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
@@ -30,7 +31,7 @@ async def test_recorded_calls_pass_each_stage_once(path: Path) -> None:
         result = fold(chunk for part in parts for chunk in folding.feed(part))
         for part in parts:
             if isinstance(part, ToolEvent):
-                assert part.stage in STAGES
+                assert part.stage in get_args(Stage)
                 assert part.provider_stage
                 assert part.tool not in PORTABLE
         assert sorted(map(repr, result.tool_events)) == sorted(

@@ -2,7 +2,7 @@
 
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, strategies as st
@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from requirements import requirement
 from sidestream import Agent, ToolError, ToolRun, WebSearch
 from sidestream.parts import (
-    STAGES,
     File,
     Finish,
+    Stage,
     StepStart,
     StreamPart,
     ToolApprovalRequest,
@@ -263,7 +263,7 @@ PARTS: st.SearchStrategy[StreamPart] = st.one_of(
     st.builds(ToolInputDelta, IDS, st.text(max_size=9)),
     st.builds(ToolInputEnd, IDS),
     st.builds(ToolCall, IDS, TOOLS, TOOLS, st.booleans(), input=VALUE),
-    st.builds(ToolEvent, TOOLS, st.sampled_from(sorted(STAGES)), VALUE, call_id=st.none() | IDS),
+    st.builds(ToolEvent, TOOLS, st.sampled_from(get_args(Stage)), VALUE, call_id=st.none() | IDS),
     st.builds(ToolResult, IDS, TOOLS, TOOLS, VALUE, st.booleans(), st.booleans(), preliminary=st.booleans()),
     st.builds(ToolApprovalRequest, IDS, IDS, TOOLS, VALUE),
     st.builds(File, IDS, st.just("a/b"), data=st.just(b"x"), call_id=st.none() | IDS),

@@ -1,7 +1,9 @@
 """Waits of a run: retries, limiters and compaction are parts while they last, and never messages."""
 
 import asyncio
+import gc
 import time
+import weakref
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from sidestream.testing import (
     check_stream,
     error_reply,
     json_reply,
+    no_leaks,
     sse,
 )
 from sidestream.transport.waits import WAITING
@@ -123,7 +126,34 @@ async def test_stopped_wait_ends_run_without_another_request() -> None:
         await close_session()
 
 
+async def test_run_stopped_in_wait_is_freed_without_collector() -> None:
+    async with FakeProvider([busy(42)]) as fake:
+        run = agent_at(fake).stream("hi")
+        await until_wait(run)
+        await run.cancel()
+        assert [part async for part in run]
+        driver = weakref.ref(run._driver)
+        gc.collect()
+        gc.disable()
+        try:
+            del run
+            assert driver() is None
+        finally:
+            gc.enable()
+        await close_session()
+
+
 @requirement("R213")
+async def test_dropped_run_ends_its_wait() -> None:
+    async with no_leaks(), FakeProvider([busy(42)]) as fake:
+        run = agent_at(fake).stream("hi")
+        assert waits(await until_wait(run))
+        del run
+        gc.collect()
+        await close_session()
+    assert len(fake.requests) == 1
+
+
 async def test_limiter_reports_rate_with_end_and_slot_without() -> None:
     gate = asyncio.Event()
     slow = Reply(body=[gate, *said("Slow.").body])

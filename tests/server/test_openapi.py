@@ -189,6 +189,8 @@ async def test_answers_of_session_match_description(tmp_path: Path):
             await ask("GET", f"/api/runs/{run}/{path}")
         await ask("POST", f"/api/runs/{run}/resume", status=202)
         await ask("POST", f"/api/runs/{run}/stop")
+        last = (await ask("GET", f"/api/runs/{run}/records"))["records"][-1]["seq"]
+        await ask("POST", f"/api/runs/{run}/fork", {"at": last}, status=201)
         for grant in grants["grants"]:
             await ask("DELETE", f"/api/chat/c1/grants/{grant['id']}", status=204)
         # The compatible APIs.

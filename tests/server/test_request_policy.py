@@ -175,12 +175,13 @@ async def test_web_ui_is_told_what_is_allowed(tmp_path: Path):
         app = create_app(agents, store=tmp_path / "talks.db", allows_settings=["temperature"], allows_models=True)
         async with served(app) as url, httpx2.AsyncClient(base_url=url) as client:
             models = {model["name"]: model for model in (await client.get("/api/models")).json()["models"]}
-        closed = {"functions": False, "instructions": False, "settings": ["temperature"]}
+        closed = {"functions": False, "instructions": False, "checks": False, "settings": ["temperature"]}
         assert models["support"]["allows"] == {"tools": ["web_search"], **closed}
         assert models["coder"]["allows"] == {"tools": ["code_interpreter"], **closed}
         assert (models["support"]["thinking"], [*models["support"]["tools"]]) == ([], ["web_search"])
         free = next(model for model in models.values() if not model["isAgent"])
         assert free["allows"]["instructions"] is True
+        assert free["allows"]["checks"] is True
         assert "shell" in free["allows"]["tools"]
 
 

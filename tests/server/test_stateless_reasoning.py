@@ -11,7 +11,7 @@ import pytest
 from requirements import requirement
 from sidestream import Agent
 from sidestream.server import create_app
-from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, Reply, ResponsesScript
+from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, Reply, ResponsesScript
 from support.serving import served
 from support.stores import BOUND_S
 
@@ -157,3 +157,16 @@ async def test_provider_stores_unless_client_forbids(tmp_path: Path):
         assert [body.get("store") for body in sent] == [None, None, None, False]
         encrypted = ["reasoning.encrypted_content"]
         assert [body.get("include") for body in sent] == [None, encrypted, None, encrypted]
+
+
+@requirement("R140")
+@pytest.mark.parametrize(("name", "stored"), [("openai", [None, False]), ("openrouter", [None, None])])
+async def test_only_openai_is_told_not_to_store_completions(name: str, stored: list[bool | None], tmp_path: Path):
+    async with asyncio.timeout(BOUND_S), FakeProvider([ChatScript().text("Hello.").reply() for _ in stored]) as fake:
+        agent = Agent(f"{name}:m", base_url=fake.base_url, api_key=KEY)
+        app = create_app({"main": agent}, store=tmp_path / "talks.db")
+        async with served(app) as url, httpx2.AsyncClient(base_url=url) as client:
+            for given in ({}, {"store": False}):
+                message = {"messages": [{"role": "user", "content": "Hi."}], **given}
+                assert (await client.post("/v1/chat/completions", json=message)).status_code == 200
+        assert [request.json.get("store") for request in fake.requests] == stored

@@ -200,3 +200,10 @@ def test_older_hosted_calls_results_and_files_get_portable_names():
     assert (tools["tool-call"].name, tools["tool-call"].provider_tool) == (hosted["name"], hosted["tool"])
     own = {**call, "provider_executed": False}
     assert read("tool-call", {"type": "segment", "kind": "tool-call", "parts": [own]}).parts[0].tool == hosted["tool"]
+
+
+@pytest.mark.parametrize(("tool", "is_hosted"), [("google_search", False), ("mcp", True), ("web_search", True)])
+def test_results_of_functions_and_current_tools_keep_their_names(tool: str, is_hosted: bool):
+    part = {"type": "tool-result", "id": CALL, "name": tool, "tool": tool, "result": "a", "is_error": False}
+    body = {"type": "segment", "kind": "tool-result", "parts": [{**part, "provider_executed": is_hosted}]}
+    assert read("tool-result", body).parts[0].tool == tool

@@ -51,10 +51,12 @@ def newer(where: str) -> SqliteStore | PostgresStore:
     return NewerPostgres(where) if where.startswith("postgresql") else NewerSqlite(where)
 
 
-async def migrated(store: SqliteStore | PostgresStore) -> None:
-    """What an administrator does before a new version is started; a file is copied and migrated by its first use."""
-    if isinstance(store, PostgresStore):
-        await store.migrate(None)
+async def migrated(store: SqliteStore | PostgresStore) -> int:
+    """What an administrator does before a new version is started; a file is copied and migrated by its first use.
+
+    Returns the version before, or 0 for a file.
+    """
+    return await store.migrate(None) if isinstance(store, PostgresStore) else 0
 
 
 @requirement("F35")
@@ -157,7 +159,9 @@ async def test_concurrent_creations_or_migrations_happen_once(opens: Opens, wher
     await asyncio.gather(*(store.append(f"talk-{n}", 0, rows(1, 2)) for n, store in enumerate(first)))
     assert len(await first[0].conversations()) == 4
     later = [newer(where) for _ in range(4)]
-    await asyncio.gather(*map(migrated, later))
+    before = await asyncio.gather(*map(migrated, later))
+    if where.startswith("postgresql"):
+        assert sorted(before) == [VERSION, VERSION + 1, VERSION + 1, VERSION + 1]
     await asyncio.gather(*(store.append(f"talk-{n}", 2, rows(3, 3)) for n, store in enumerate(later)))
     for n, store in enumerate(later):
         assert await store.read(f"talk-{n}") == rows(1, 3)

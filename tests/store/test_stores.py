@@ -205,6 +205,13 @@ async def test_search_fills_pages_past_conversations_without_text(store: Store):
     assert [info.id for info in await store.conversations(2, first[-1].updated, search="role")] == ["talk-0"]
 
 
+async def test_page_of_search_ends_at_limit(store: Store):
+    for number, said in enumerate(("a role", "a role", "no", "a role")):
+        await store.append(f"talk-{number}", 0, [replace(message(1, said), time=float(number))])
+    # One match of the first two, then two of the next.
+    assert [info.id for info in await store.conversations(2, search="role")] == ["talk-3", "talk-1"]
+
+
 def answer(text: str) -> bytes:
     """The body of a text block."""
     parts = [{"type": "text-start", "id": "msg_1"}, {"type": "text-delta", "id": "msg_1", "delta": text}]
@@ -397,6 +404,14 @@ async def test_ended_runs_are_listed_by_time_and_prefix(store: Store):
     assert [found.run for found in await store.ended_runs(1.0)] == ["run-c", "run-a"]
     (found,) = await store.ended_runs(0.0, prefix="anna/")
     assert found == row(3, "finish", run="run-a")
+
+
+@requirement("R221")
+async def test_ended_runs_omit_those_that_fork_copied(store: Store):
+    await store.append("a", 0, [row(1, "finish", run="run-a")])
+    copied = row(1, "finish", run="run-b")
+    await store.append("fork", 0, [copied, row(2, "forked", run="run-b"), row(3, "finish", run="run-c")])
+    assert [found.run for found in await store.ended_runs(0.0)] == ["run-a", "run-c"]
 
 
 @WITH_BLOBS

@@ -2,7 +2,7 @@
 the state of the live turn, field by field."""
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import to_builtins
@@ -18,6 +18,8 @@ from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
     Body,
+    EvidenceChecked,
+    GrantsSet,
     MessageAdded,
     Record,
     RequestPrepared,
@@ -31,6 +33,7 @@ from sidestream.store.records import (
     unpack,
 )
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
+from sidestream.tools.grants import Grant
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.ledger import resumable
 from sidestream.turn.state import Over, TurnState, TurnStatus, copied
@@ -84,14 +87,26 @@ class Log:
     def prepared(self, without: frozenset[str], *, defers_output: bool) -> None:
         self._add(RequestPrepared(tuple(sorted(without)), defers_output))
 
+    keeps_responses = False
+
+    def sent(self, body: bytes | None, *, model: str, path: str, step: int) -> None: ...
+
+    def received(self, content: bytes, *, step: int, status: int, is_stream: bool) -> None: ...
+
     def asked(self, approval: PendingApproval) -> None:
         self._add(ApprovalAsked(approval))
+
+    def granted(self, grants: Sequence[Grant]) -> None:
+        self._add(GrantsSet(tuple(grants)))
 
     def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:
         self._add(ToolStarted(call.id, call.name, key, policy))
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
         self._add(ToolSuspended(call_id, suspended))
+
+    def checked(self, check: EvidenceChecked, pages: Mapping[str, bytes]) -> None:
+        self._add(check)
 
     def left(self) -> None:
         pass

@@ -205,6 +205,20 @@ async def test_call_is_not_retried_if_tool_no_longer_declares_it(now: Any) -> No
     assert turn.told("call_0_0") == ["ask" if now == "ask" else "fail"]
 
 
+async def test_retried_call_follows_current_approval_policy() -> None:
+    turn = Turn([["retried"]])
+    await left_in_tools(turn)
+    function = turn.tools["retried"].function
+    turn.tools["retried"] = Tool.from_function(function, name="retried", approval="ask", on_interruption="retry")
+    turn.resume(approves=False)
+    await turn.until(None)
+    assert isinstance(turn.run.turn.command, AwaitDecision)
+    assert [len(keys) for keys in turn.runs.values()] == [1]
+    turn.resume(approves=True)
+    await turn.until(None)
+    assert [len(keys) for keys in turn.runs.values()] == [2]
+
+
 async def test_call_repeatedly_ending_process_needs_approval() -> None:
     turn = Turn([["retried"]])
     for _attempt in range(MAX_TOOL_ATTEMPTS):

@@ -6,12 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from requirements import requirement
 from support.places import ROOT
 
 HERE = Path(__file__).parent
 FILES = [str(HERE / name) for name in ("programs.py", "mistakes.py")]
 BIN = Path(sys.executable).parent
+CHECKED_S = 280.0
+"""Without a cache, mypy needs half a minute of one processor, which others may use too."""
+pytestmark = pytest.mark.timeout(CHECKED_S + 20)
 
 
 def expected() -> set[tuple[str, int]]:
@@ -20,7 +25,7 @@ def expected() -> set[tuple[str, int]]:
 
 
 def output_of(*command: str) -> str:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=110, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=CHECKED_S, check=False)
     assert not done.stderr, done.stderr
     return done.stdout
 

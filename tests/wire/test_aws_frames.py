@@ -171,6 +171,11 @@ def test_invalid_length_raises_at_prelude(size: int) -> None:
     assert error.code == ("frame" if size < 16 else "event-too-large")
 
 
+def test_damaged_first_frame_raises_without_more_data() -> None:
+    with pytest.raises(ProtocolError):
+        FrameSplitter(CAP, partial(status_error, CALL)).feed(b"\xff" * 12)
+
+
 def test_frame_at_cap_passes() -> None:
     frame = chunk(b"x" * 1000)
     assert split([frame], len(frame)) == ([b"x" * 1000], None)
@@ -221,8 +226,10 @@ def test_garbage_raises_only_run_errors(seed: int) -> None:
         ("internalServerException", ProviderError, True),
         ("modelStreamErrorException", ProviderError, True),
         ("modelTimeoutException", ProviderError, True),
+        ("modelNotReadyException", RateLimitedError, True),
         ("validationException", ProviderError, False),
         ("accessDeniedException", AuthenticationError, False),
+        ("resourceNotFoundException", ProviderError, False),
         ("newException", ProviderError, False),
     ],
 )

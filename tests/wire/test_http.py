@@ -845,6 +845,8 @@ async def test_stall_before_first_event_is_first_byte_timeout(transport: HttpTra
     async with serve(script) as server, asyncio.timeout(10):
         with pytest.raises(StreamTimeoutError) as caught:
             await transport.open(server.call(), limits)
+        # The server may read a request only after its time is over.
+        await eventually(lambda: len(server.requests) >= 2)
     assert (caught.value.code, caught.value.retryable) == ("first-byte", True)
     assert len(server.requests) == 2
 
@@ -1542,6 +1544,8 @@ async def test_download_is_retried(transport: HttpTransport):
 
 
 async def test_download_over_cap_is_limit_error_before_reading(transport: HttpTransport):
+    left = asyncio.Event()
+
     async def endless(connection: Connection) -> None:
         await connection.write(head(200, "image/png", Transfer_Encoding="chunked"))
         while True:
@@ -1550,11 +1554,14 @@ async def test_download_over_cap_is_limit_error_before_reading(transport: HttpTr
     async def announced(connection: Connection) -> None:
         await connection.write(head(200, "image/png", Content_Length="1000000000000"))
         await connection.client_left()
+        left.set()
 
     for script in (endless, announced):
         async with serve(script) as server, asyncio.timeout(10):
             with pytest.raises(LimitError) as caught:
                 await transport.download(server.call(), Limits(max_download_bytes=10_000))
+            if script is announced:
+                await left.wait()
         assert caught.value.code == "max_download_bytes"
         assert len(server.requests) == 1
 

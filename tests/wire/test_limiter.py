@@ -12,7 +12,7 @@ from sidestream.limits import Limits
 from sidestream.parts import Custom, part_from_json
 from sidestream.testing import FakeProvider, Reply, error_reply, responses_text, sse
 from sidestream.transport.calls import HttpCall
-from sidestream.wire import limiter as module
+from sidestream.wire import limiter as module, stream
 from sidestream.wire.http import HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
 from support.waiting import eventually
@@ -171,7 +171,9 @@ async def test_dropped_response_frees_its_slot():
         await close_session()
 
 
-async def test_connection_is_reused_within_limit():
+async def test_connection_is_reused_within_limit(monkeypatch: pytest.MonkeyPatch):
+    # How long a finished response waits for the end of its body: on a busy machine, the end comes later.
+    monkeypatch.setattr(stream, "LINGER_S", 30.0)
     limiter = Limiter(concurrent=1)
     async with FakeProvider([sse(responses_text("One")), sse(responses_text("Two"))]) as fake:
         transport = module.LimitedTransport(HttpTransport(retry=QUICK), limiter)

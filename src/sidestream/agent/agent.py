@@ -7,7 +7,6 @@ from importlib import import_module
 from types import GenericAlias, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
-from sidestream.agent.as_tool import agent_tool, task_message
 from sidestream.agent.blocking import RunsBlocking
 from sidestream.agent.checks import (
     check_credentials,
@@ -27,7 +26,7 @@ from sidestream.agent.models import (
     overridden,
     override_of,
 )
-from sidestream.agent.placement import LocalToolsets, Servers, mcp_servers, own_tools
+from sidestream.agent.placement import LocalToolsets, Servers, agent_tool, mcp_servers, own_tools, task_message
 from sidestream.agent.settings import (
     AgentSettings,
     CallSettings,
@@ -41,7 +40,7 @@ from sidestream.agent.settings import (
     refuse_unknown,
     shows_settings,
 )
-from sidestream.agent.setup import SetupPlan, followed, setups, turn_for
+from sidestream.agent.setup import SetupPlan, citation_check, followed, setups, turn_for
 from sidestream.errors import ConfigurationError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import MessageMetadata
@@ -52,7 +51,7 @@ from sidestream.providers.model_settings import Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ModelInfo
 from sidestream.results.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
-from sidestream.run.settings import RunHooks, RunSettings, StreamErrors, ToolErrors
+from sidestream.run.settings import EvidenceCheck, RunHooks, RunSettings, StreamErrors, ToolErrors
 from sidestream.run.system import System, check_system, extended
 from sidestream.telemetry.activation import embedding_span
 from sidestream.telemetry.settings import Telemetry
@@ -127,6 +126,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         limits: Limits = ...,
         tool_errors: ToolErrors = ...,
         context: "Context | None" = ...,
+        evidence: "EvidenceCheck | None" = ...,
         api_key: str | None = ...,
         base_url: str | None = ...,
         headers: Mapping[str, str] | None = ...,
@@ -172,6 +172,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         self.limits = settings.get("limits", DEFAULT_LIMITS)
         self._tool_errors: ToolErrors = settings.get("tool_errors", "report")
         self.context = settings.get("context")
+        self.evidence = settings.get("evidence")
         self._windows = ContextWindows(self.limits)
         self.output_type = _typed(output_type)
         self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
@@ -361,9 +362,10 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         call = override_of(self).applied(call)
         if "history" in call:
             raise ConfigurationError("history cannot be set for a resumed run, which has its own; leave it out")
-        from sidestream.agent.resuming import resumed_state
+        from sidestream.turn.interruptions import resumed_state
 
         turn_state, decided = resumed_state(state, decisions)
+        turn_state.run_id = turn_state.run_id or _new_run_id()  # A fork may begin with a message.
         return self._run(turn_state, output, call, decisions=decided, hooks=hooks, errors=errors)
 
     @overload
@@ -514,7 +516,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         system = call.get("system", self.system)
         check_system(system)
         typed = self.output_type if output is None else _typed(output)
-        context = call.get("context", self.context)
+        context, evidence = call.get("context", self.context), call.get("evidence", self.evidence)
         plan = SetupPlan(
             call=call,
             own=own_tools(checked_tools(call["tools"])) if "tools" in call else self._own,
@@ -546,6 +548,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
             errors=errors,
             fallbacks=tuple(fallbacks),
             tool_errors=call.get("tool_errors", self._tool_errors),
+            citations=None if evidence is None else citation_check(evidence, plan, self, turn),
         )
         return Run(turn, settings, decisions)
 
@@ -576,9 +579,11 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
 
 def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:
     """Create the state of a run that starts with this message, after the call's history."""
-    return TurnState(
-        run_id=f"run_{os.urandom(16).hex()}", messages=[*checked_history(call.get("history", ())), message]
-    )
+    return TurnState(run_id=_new_run_id(), messages=[*checked_history(call.get("history", ())), message])
+
+
+def _new_run_id() -> str:
+    return f"run_{os.urandom(16).hex()}"
 
 
 def _typed(spec: Any) -> OutputType[Any] | None:

@@ -1,7 +1,7 @@
 """Chats, whose history grows turn by turn. A failed or cancelled turn leaves the history unchanged."""
 
 import uuid
-from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import GenericAlias
@@ -27,9 +27,10 @@ from sidestream.turn.machine import Turn
 from sidestream.turn.state import MUST_RESUME, TURN_STATUSES, RunState, TurnStatus
 
 if TYPE_CHECKING:
+    from sidestream.providers.protocol import ChatModel
     from sidestream.store.log.writer import LogDetail, Writer
     from sidestream.store.protocol import Store
-    from sidestream.store.records import Body
+    from sidestream.store.records import Body, Forked
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
@@ -90,6 +91,8 @@ class Chat(Generic[T, DepsT]):
         self._decided: frozenset[tuple[str, str]] = frozenset()
         """Keys of the decisions in the log."""
         self._log = log
+        self.forked_from: Forked | None = None
+        """Origin of a conversation that `fork` made, once it is loaded."""
         self.run_details: JsonObject = {}
         """Details stored in the log with each run, in its first record. They must not contain secrets."""
         self._store: Store | None = None
@@ -162,7 +165,8 @@ class Chat(Generic[T, DepsT]):
 
         # Skip the read of a new conversation: it would only test the store, which an earlier write has done.
         is_empty = self._is_new and getattr(self._store, "has_written", False)
-        state = LogState(head=0, messages=()) if is_empty else await Conversation(self._store, self.id).state()
+        rows = [] if is_empty else await self._store.read(self.id)
+        state = await Conversation(self._store, self.id).state(rows) if rows else LogState(head=0, messages=())
         self._is_new = False
         hooks = self.agent._hooks  # pyright: ignore[reportPrivateUsage]
         writer = Writer(
@@ -171,6 +175,7 @@ class Chat(Generic[T, DepsT]):
             state.head,
             detail=self._log or USUAL_DETAIL,
             before_store=None if hooks is None else hooks.before_store,
+            rows=rows,
         )
         if state.head and self._writer is None and self._messages:
             raise ConfigurationError(f"conversation {self.id!r} already has a history; leave out messages")
@@ -179,7 +184,7 @@ class Chat(Generic[T, DepsT]):
         else:
             self._messages = list(state.messages)
         self._run_state, self.status, self._decided = state.run_state, state.status, state.decided
-        self._grants = state.grants
+        self._grants, self.forked_from = state.grants, state.forked_from
         self._writer, self._is_stale = writer, False
 
     @overload
@@ -397,6 +402,57 @@ class Chat(Generic[T, DepsT]):
         refuse_running_loop("send_stream_sync", "async for chunk in chat.send_stream(...)")
         return sync_chunks(lambda: self._started(prompt, output_type, "raise", call))
 
+    @shows_settings(CallSettings)
+    async def fork(
+        self,
+        at: int,
+        *,
+        model: "str | ChatModel | None" = None,
+        results: Mapping[str, Any] | None = None,
+        deny: Sequence[str] = (),
+        message: Prompt | None = None,
+        replay: bool = False,
+        strict: bool = False,
+        id: str | None = None,
+        output_type: Any = None,
+        **call: Unpack[CallSettings[DepsT]],
+    ) -> "Chat[T, DepsT]":
+        """Copy the conversation up to the record `at` to a new one, and return it with one fact changed.
+
+        No model is called and no tool runs: `await fork.resume()` continues the turn, unless `fork.status` is
+        `complete`. `results` replaces results of this process's tools by call id, `deny` denies calls, `message` is
+        taken by the next request. With `replay`, what follows in the log is copied too, for as long as the requests
+        are the same; `fork.forked_from` says at which field they parted, and `strict` raises ConfigurationError
+        there. `system` and other settings of a call apply to the fork.
+        """
+        from sidestream.agent.forking import Forking, ForkPlan, changed_agent, named
+        from sidestream.store.log.forking import Changes
+
+        if self._store is None:
+            raise ConfigurationError("Chat.fork() needs a store; pass store= to Chat")
+        said = None if message is None else user_message(message)
+        system = call.get("system")
+        prompt = system if system is None or isinstance(system, str) else getattr(system, "__name__", "a function")
+        denied = (deny,) if isinstance(deny, str) else tuple(deny)
+        changes = Changes(results=results or {}, denied=denied, message=said, model=named(model), system=prompt)
+        agent = changed_agent(self.agent, model, system)
+        plan = ForkPlan(
+            store=self._store,
+            conversation=self.id,
+            at=at,
+            changes=changes,
+            replays=replay or strict,
+            is_strict=strict,
+            output_type=output_type,
+            call=call,
+        )
+        made = await Forking(agent, plan).build()
+        owner, slash, _ = self.id.rpartition("/")
+        fork = Chat(agent, store=self._store, id=id or f"{owner}{slash}chat_{uuid.uuid4().hex}", log=self._log)
+        await self._store.append(fork.id, 0, made.rows, made.blobs)
+        await fork.load()
+        return fork
+
     async def discard(self) -> None:
         """Drop the last turn unless it is complete, so that the chat continues from before it."""
         await self._loaded()
@@ -446,19 +502,25 @@ class Chat(Generic[T, DepsT]):
                 await self._writer.commit()
 
     async def check_evidence(self, result: ChatResult[OutT], *, allow_hosts: Sequence[str] = ()) -> ChatResult[OutT]:
-        """Check a result of this chat as `result.check_evidence` does, and log the check with the pages that were read.
+        """Check a result of this chat as `result.check_evidence` does, and log the check with what was read.
+
+        Files that only the provider has are read with the agent.
 
         `allow_hosts` are hosts, or `host:port`, that may have a private address. Raises ConflictError if a run
         writes to the log at the same time.
         """
-        from sidestream.portable.fetch.fetcher import check_citations
+        from sidestream.agent.files import CitedFileReader
+        from sidestream.portable.fetch.cited import CitedFiles, compare
+        from sidestream.results.citations import with_evidence
 
-        checked, record, pages = await check_citations(result, allow_hosts)
         await self._loaded()
-        if self._writer is not None and self.head and record.claims:
-            self._writer.add(record, pages)
+        reader = CitedFileReader(self.agent, self.agent.server_side_tools)
+        files = CitedFiles(result.parts, [*self._messages, *result.messages], reader)
+        checked = await compare(result.claims(), allow_hosts, files)
+        if self._writer is not None and self.head and checked.claims:
+            self._writer.checked(checked.record, checked.bodies)
             await self._writer.commit()
-        return checked
+        return with_evidence(result, checked.evidence, checked.marks)
 
     async def _log_refusal(self, approval_id: str, reason: str) -> None:
         """Record in the log, if there is one, that a decision was refused. Nothing else changes."""

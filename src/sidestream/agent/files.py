@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, overload
 
@@ -18,6 +18,7 @@ from sidestream.parts import File
 from sidestream.providers import transfers
 from sidestream.providers.protocol import ChatModel, FileRef
 from sidestream.run.transfers import carry_out
+from sidestream.tools.server_side import FileSearch, ServerSideTool
 from sidestream.transport.calls import HttpCall, Transport
 
 if TYPE_CHECKING:
@@ -75,19 +76,28 @@ class HandlesFiles(ABC):
         return await self._carry_out(model.upload(upload), progress and _Progress(progress, upload.size_bytes))
 
     @overload
-    async def download(self, file: str | transfers.StoredFile, /, *, container_id: str | None = None) -> File: ...
+    async def download(
+        self, file: str | transfers.StoredFile, /, *, container_id: str | None = None, store: str | None = None
+    ) -> File: ...
     @overload
     async def download(self, container_id: str, file_id: str, /) -> File: ...
     @overload
-    async def download(self, *, file_id: str, container_id: str | None = None) -> File: ...
+    async def download(self, *, file_id: str, container_id: str | None = None, store: str | None = None) -> File: ...
     async def download(
-        self, *place: str | transfers.StoredFile, file_id: str | None = None, container_id: str | None = None
+        self,
+        *place: str | transfers.StoredFile,
+        file_id: str | None = None,
+        container_id: str | None = None,
+        store: str | None = None,
     ) -> File:
         """Download a file with its bytes, name and type, by `download(file_id)` or `download(container_id, file_id)`.
 
-        Most providers let you download only what their tools made, not what you uploaded.
+        Most providers let you download only what their tools made, not what you uploaded. With `store`, the file is the
+        text that a vector store of OpenAI has of it.
         """
         address = _address(place, file_id, container_id)
+        if store is not None:
+            return await self._stored_text(store, address.id)
         ref = FileRef(id=address.id, container_id=address.container_id)
         data = await self._carrier().download(self.model.download(ref), self.limits)
         given = next((entry for entry in place if isinstance(entry, transfers.StoredFile)), None)
@@ -130,6 +140,13 @@ class HandlesFiles(ABC):
         """Delete a store for file search, or return False if it does not exist."""
         return await self._is_deleted(_storing(self.model).delete_store(store))
 
+    async def _stored_text(self, store: str, file_id: str) -> File:
+        model = self.model
+        if not isinstance(model, transfers.ReadsStores):
+            raise UnsupportedError(f"{model.provider} does not return files of its search stores; leave out store")
+        body = await self._carrier().download(model.stored_text(store, file_id), self.limits)
+        return File(file_id, "text/plain", None, model.read_stored_text(body).encode("utf-8", "replace"))
+
     async def _described(self, address: transfers.FileAddress) -> transfers.StoredFile | None:
         """Return what the provider knows about a file, or None. A file is delivered without it, too."""
         if not isinstance(self.model, transfers.TransfersFiles):
@@ -149,6 +166,24 @@ class HandlesFiles(ABC):
 
     async def _carry_out(self, transfer: transfers.Transfer[T], progress: "_Progress | None" = None) -> T:
         return await carry_out(transfer, self._carrier(), self.limits, progress)
+
+
+class CitedFileReader:
+    """Downloads cited files with an agent: from the stores that its file search uses, or by their ids."""
+
+    def __init__(self, agent: HandlesFiles, tools: Iterable[ServerSideTool]) -> None:
+        self._agent = agent
+        self._stores = [store for tool in tools if isinstance(tool, FileSearch) for store in tool.stores]
+
+    async def __call__(self, file_id: str) -> File:
+        """Return a file. Raises SidestreamError if the provider does not return it."""
+        for store in self._stores if isinstance(self._agent.model, transfers.ReadsStores) else ():
+            try:
+                return await self._agent.download(file_id, store=store)
+            except RunError as error:
+                if error.status != 404:
+                    raise
+        return await self._agent.download(file_id)
 
 
 class _Progress:

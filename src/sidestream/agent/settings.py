@@ -19,7 +19,7 @@ from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
 from sidestream.providers.shared.settings_mapping import supported_settings
 from sidestream.results.results import ResultMetadata
 from sidestream.run.prompts import Prompt as Prompt
-from sidestream.run.settings import ToolErrors
+from sidestream.run.settings import EvidenceCheck, ToolErrors
 from sidestream.run.system import System
 from sidestream.telemetry.settings import Telemetry
 from sidestream.text.redaction import Secret, hidden, hidden_url
@@ -108,6 +108,8 @@ class CommonSettings(PortableSettings, total=False):
     raises the exception itself."""
     context: Context | None
     """Settings that keep long conversations within the model's context window."""
+    evidence: EvidenceCheck | None
+    """Check of hosted citations at the end of each answer. None, the default, leaves them unchecked until you ask."""
 
 
 class AgentSettings(CommonSettings, total=False):

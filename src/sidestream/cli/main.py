@@ -30,14 +30,14 @@ COMMANDS = {
     "logs": LazyCommand("logs", "List, search, show, export and resume logged conversations."),
     "view": LazyCommand("view", "Open a log or a recording in a browser, as a timeline."),
     "models": LazyCommand("models", "List providers and models, set the default model and aliases."),
-    "tools": LazyCommand("tools", "Show where each server-side tool runs."),
+    "tools": LazyCommand("models", "Show where each server-side tool runs."),
     "keys": LazyCommand("keys", "Manage the providers' API keys."),
     "templates": LazyCommand("templates", "Manage stored prompts."),
-    "schemas": LazyCommand("schemas", "Manage stored schemas."),
+    "schemas": LazyCommand("templates", "Manage stored schemas."),
     "mcp": LazyCommand("mcp", "List, check and sign in to the MCP servers in an mcp.json."),
     "embed": LazyCommand("embed", "Convert texts to vectors."),
     "similar": LazyCommand("embed", "Rank texts by their similarity to TEXT."),
-    "replay": LazyCommand("replay", "Decode the model exchanges of recordings offline."),
+    "replay": LazyCommand("view", "Decode the model exchanges of recordings offline."),
     "record": LazyCommand("record", "Run COMMAND and record its traffic with model providers in FILE."),
     "serve": LazyCommand("serve", "Serve a chat page, the Responses API and streams for other front ends."),
     "worker": LazyCommand("worker", "Execute runs that other programs started."),
@@ -46,7 +46,7 @@ COMMANDS = {
     "local": LazyCommand("local", "Install the embedded models, and add models of your own."),
     "demo": LazyCommand("demo", "Play recorded runs, and a live one on this machine."),
     "doctor": LazyCommand("doctor", "Check the installation, keys, stores and servers."),
-    "completion": LazyCommand("completion", "Print a shell's completion script."),
+    "completion": LazyCommand("models", "Print a shell's completion script."),
 }
 """Commands by name."""
 

@@ -9,6 +9,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
     __name__,
     {
         "evidence.judgement": "judge",
-        "evidence.verdict": "CheckName ClaimCheck Evidence EvidenceState",
+        "evidence.verdict": "CheckName ClaimCheck Evidence EvidenceState JudgeOpinion JudgeVerdict",
+        "run.settings": "EvidenceCheck",
     },
 )

@@ -8,4 +8,9 @@ from sidestream.evidence.verdict import (
     ClaimCheck as ClaimCheck,
     Evidence as Evidence,
     EvidenceState as EvidenceState,
+    JudgeOpinion as JudgeOpinion,
+    JudgeVerdict as JudgeVerdict,
+)
+from sidestream.run.settings import (
+    EvidenceCheck as EvidenceCheck,
 )

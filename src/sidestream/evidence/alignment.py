@@ -237,6 +237,12 @@ def _limit(claim: Sequence[Token], sentence: Sequence[Token], positions: Sequenc
             continue
         if key not in _LOCAL_LIMITS or (first - 2 <= at <= last):
             return sentence[at].text
+    for at in positions:
+        is_rate = at + 1 < end and at + 1 not in kept and sentence[at + 1].key == "per"
+        if is_rate and isinstance(sentence[at].value, Quantity):
+            return _text(sentence[at + 1 : at + 3])
+        if at + 2 < end and at + 2 not in kept and _is_range(sentence[at : at + 3]):
+            return _text(sentence[at + 1 : at + 3])
     if not _begins_clause(sentence, first):
         return _text(sentence[max(begin, first - 2) : first])
     for place, (one, other) in enumerate(pairwise(positions)):
@@ -245,6 +251,12 @@ def _limit(claim: Sequence[Token], sentence: Sequence[Token], positions: Sequenc
         if claim and other > one + 1 and sentence[one].is_possessive and not claim[place].is_possessive:
             return _text(sentence[one:other])
     return None
+
+
+def _is_range(tokens: Sequence[Token]) -> bool:
+    """Return whether three tokens are a range of numbers, such as "10 to 20 days"."""
+    first, middle, last = tokens
+    return middle.key == "to" and isinstance(first.value, Quantity) and isinstance(last.value, Quantity)
 
 
 def clause(sentence: Sequence[Token], first: int, last: int) -> tuple[int, int]:

@@ -97,6 +97,9 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
         found = _framed_quote(frame, places, sentence, continental=continental) if cited else None
         if found is None or found.state != "quoted":
             found = _compare(said, sentence, continental=continental)
+            if found.state != "not-found" and _is_question(sentence.text) and not _is_question(body):
+                check = ClaimCheck("scope", False, "?")
+                found = Evidence("not-found", "the source only asks this", (check,), found.place)
         if best is None or _ORDER.index(found.state) < _ORDER.index(best.state):
             best = found
         if best.state in ("supported", "quoted"):
@@ -113,6 +116,10 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
             checks = (ClaimCheck("quote", True), *best.checks)
             return Evidence("quoted", "the source has this sentence", checks, (start + place[0], start + place[1]))
     return best
+
+
+def _is_question(text: str) -> bool:
+    return text.rstrip(" \n\"'”’»)]").endswith("?")
 
 
 def _rival(found: Evidence, claim: Sequence[Token], candidates: Iterable[Sentence]) -> Sentence | None:

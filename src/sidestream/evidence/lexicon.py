@@ -37,6 +37,7 @@ LIMITS: Final = words(
 LOCAL_LIMITS: Final = words(
     "former fake alleged proposed planned would acting deputy vice ex some most many few several all every each both "
     "almost nearly about around approximately roughly circa more less fewer over under above below least up until "
+    "partly partially mainly mostly largely chiefly primarily predominantly "
     "fast etwa rund einige manche alle environ presque quelques certains tous"
 )
 """Words of a source that limit the words behind them."""

@@ -66,7 +66,7 @@ def is_conflict(claimed: Day, found: Day) -> bool:
 NUMBER: Final = (
     r"\d{1,3}(?:\.\d{3})+,\d+(?!\d)"
     r"|\d{1,3}(?:(?:,\d{3})+|(?:\.\d{3}){2,}|(?:['’\u00a0\u202f\u2009 ]\d{3})+)(?:[.,]\d+)?(?!\d)"
-    r"|\d+(?:[.,]\d+)?"
+    r"|\d+(?:[.,]\d+)?|(?<![\w.,])\.\d+"
 )
 """Matches an unsigned number."""
 _AMBIGUOUS: Final = re.compile(r"[0-9][.,][0-9]{3}(?![0-9])")
@@ -120,7 +120,7 @@ degree ° 1: degree degrees °; celsius °C 1: °c celsius; fahrenheit °F 1: °
 percent % 1: % percent prozent; points pp 1: pp; permille ‰ 1: ‰; USD $ 1: usd dollar dollars $ us$
 EUR € 1: eur euro euros €; GBP £ 1: gbp £ sterling; JPY ¥ 1: jpy yen ¥; CHF CHF 1: chf franc francs franken
 INR ₹ 1: inr rupee rupees ₹; CNY CNY 1: cny rmb yuan; SEK kr 1: sek krona kronor; NOK kr 1: nok
-DKK kr 1: dkk krone kroner; cent c 1: cent cents; penny p 1: pence penny
+DKK kr 1: dkk krone kroner; speed m/s 0.44704: mph; cent c 1: cent cents; penny p 1: pence penny
 """
 _TWO_WORDS: Final = {
     ("per", "cent"): "%", ("pour", "cent"): "%", ("percentage", "point"): "pp", ("percentage", "points"): "pp",
@@ -133,8 +133,11 @@ _CASED: Final = {
     "mW": ("power", "W", 1e-3), "mV": ("volt", "V", 1e-3), "MV": ("volt", "V", 1e6), "Mb": ("bit", "bit", 1e6),
     "Gb": ("bit", "bit", 1e9), "mPa": ("pressure", "Pa", 1e-3), "mHz": ("frequency", "Hz", 1e-3),
     "mJ": ("energy", "J", 1e-3), "MJ": ("energy", "J", 1e6), "Mg": ("mass", "g", 1e6),
+    "MA": ("ampere", "A", 1e6),
 }  # fmt: skip
 """Signs whose meaning depends on their case."""
+SPEED_SECONDS: Final = {"h": 3600.0, "hr": 3600.0, "hour": 3600.0, "s": 1.0, "sec": 1.0, "second": 1.0}
+"""Time behind a length that makes it a speed → seconds."""
 _VAGUE: Final = frozenset({"degree", "pound"})
 """Dimensions of words that leave open which unit they mean."""
 _PREFIXED_AREAS: Final = {"square": "2", "cubic": "3"}

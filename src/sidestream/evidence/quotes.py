@@ -38,6 +38,11 @@ def says_something(quote: str) -> bool:
 
 
 _BLOCK_CHARS = 512
+_PIECE_WORDS = 5
+_NEAR_WORDS = 30
+"""Words of a cited passage that are looked for."""
+_NEAR_CHARS = 2_000_000
+"""Characters of a source in which a cited passage is looked for."""
 _SIGNS = frozenset("$€£¥₹%‰°+=<>≤≥≈~±×/&@#")
 _MINUS = re.compile(r"(?:\s|^)[-–]$|−$")
 _OPENING = re.compile(r"[$€£¥₹+−-]\s?$")
@@ -65,6 +70,32 @@ def place_of(quote: str, text: str) -> tuple[int, int] | None:
         return _found(quote, words, text)
     found = _found(quote, words, _normalized(text))
     return None if found is None else (_position(text, found[0]), _position(text, found[1] - 1) + 1)
+
+
+def near(quote: str, text: str) -> tuple[int, int] | None:
+    """Return the start and end of the lines that have a passage, which may be cut or differ in some words.
+
+    At least half of its pieces of five words must be there, close together.
+    """
+    words = quote.replace("…", " ").replace("...", " ").split()[:_NEAR_WORDS]
+    pieces = [" ".join(words[at : at + _PIECE_WORDS]) for at in range(0, len(words), _PIECE_WORDS)]
+    pieces = [*dict.fromkeys(piece for piece in pieces if says_something(piece))]
+    searched = text[:_NEAR_CHARS]
+    found: list[tuple[int, int]] = []
+    for number, piece in enumerate(pieces):
+        if (place := place_of(piece, searched)) is not None:
+            found.append(place)
+        elif 2 * (number + 1 - len(found)) > len(pieces):
+            return None
+    if not found:
+        return None
+    size = 2 * len(quote) + _BLOCK_CHARS
+    close = max(([other for other in found if 0 <= other[0] - one[0] <= size] for one in found), key=len)
+    if 2 * len(close) < len(pieces):
+        return None
+    start, end = min(place[0] for place in close), max(place[1] for place in close)
+    last = text.find("\n", end)
+    return text.rfind("\n", 0, start) + 1, len(text) if last < 0 else last
 
 
 def _found(quote: str, words: list[re.Match[str]], text: str) -> tuple[int, int] | None:
@@ -116,7 +147,9 @@ def _ends(text: str, end: int, sign: str) -> bool:
     after = text[end : end + 2]
     if sign:
         return after.strip().startswith(sign)
-    if text[end - 1].isdigit() and re.match(r"[.,]\d", after):
+    if text[end - 1].isdigit() and re.match(r"[.,–-]\d", after):
+        return False
+    if after[:1] == "/" and after[1:].isalnum():  # "90 km" does not end within "90 km/h".
         return False
     return not after or not after[0].isalnum() or UNSPACED.match(after[0]) is not None
 

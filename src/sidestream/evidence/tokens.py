@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
-from unicodedata import normalize
+from unicodedata import normalize, numeric
 
 from msgspec import Struct
 
@@ -32,6 +32,7 @@ _SHORT_LINE = 50
 _SIGNS = "−-–"
 _CURRENCIES = lexicon.words("$ us$ € £ ¥ ₹ usd eur gbp chf jpy inr cny sek nok dkk")
 """Signs and codes of currencies before an amount."""
+_FRACTIONS = "¼½¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _ORDINAL_ENDINGS = lexicon.words("st nd rd th")
 _CONTRACTED = {"can't": "can", "won't": "will", "shan't": "shall", "cannot": "can"}
 
@@ -232,6 +233,9 @@ class _Reader:
         self._at += 1
         if word == "minus" and self._kind(self._at) == "number":
             return
+        if len(word) == 1 and self._text[start - 1 : start] == "(" and self._text[end : end + 1] == ")":
+            self._add(f"({word})", start, end)  # As in "section 4(a)", where it is not an article.
+            return
         if word in lexicon.IGNORED:
             return
         if word.endswith("n't") or word in _CONTRACTED:
@@ -255,6 +259,8 @@ class _Reader:
         piece = self._pieces[at]
         start = self._pieces[at if money is None else money].start()
         digits = piece[0]
+        if money is None and at > 0 and self._kind(at - 1) == "number" and self._is_range(at):
+            self._add("to", start - 1, start)
         value, significant = numbers.value_of(digits, continental=self._continental)
         sign = self._text[start - 1 : start]
         spaced = start < 2 or self._text[start - 2] in " (\n\u00a0"
@@ -262,6 +268,9 @@ class _Reader:
         is_minus = is_minus or (at > 0 and self._piece(at - 1).casefold() == "minus" and self._is_near(at))
         unit = numbers.UNITS[self._piece(money).casefold()] if money is not None else None
         self._at = at + 1
+        if (part := self._text[piece.end() : piece.end() + 1]) and part in _FRACTIONS:
+            value += numeric(part)
+            self._at += self._kind(self._at) is not None and self._pieces[self._at].start() == piece.end()
         following = self._piece(self._at).casefold()
         if not self._is_near(self._at):
             following = ""
@@ -285,6 +294,10 @@ class _Reader:
             self._at += 1
         self._quantity(value * factor * (-1 if is_minus else 1), unit, significant, start, digits)
 
+    def _is_range(self, at: int) -> bool:
+        """Return whether a number follows another one behind a dash, which then says "to"."""
+        return self._text[self._pieces[at - 1].end() : self._pieces[at].start()] in ("-", "–")
+
     def _quantity(self, value: float, unit: numbers.Unit | None, significant: int, start: int, digits: str) -> None:
         """Add a quantity, after reading its unit."""
         if unit is None and self._is_near(self._at):
@@ -293,13 +306,44 @@ class _Reader:
                 words.append(self._piece(self._at + 1))
             unit, used = numbers.unit_behind(words)
             self._at += used
+        if unit is not None and unit.dimension == "length":
+            unit = self._speed(unit)
         end = self._pieces[self._at - 1].end()
+        if unit is None and self._is_version(digits, start, end):
+            self._add(digits, start, end)
+            return
         if unit is None and numbers.is_year(value, digits) and end - start == len(digits):
             day = Day(int(value), None, None, digits)
             self._add(_key_of(day), start, end, day)
             return
         found = Quantity(value, unit, significant, ("-" if value < 0 else "") + self._text[start:end])
         self._add(f"#{found.measure:.12g}{found.dimension}", start, end, found)
+
+    def _speed(self, unit: numbers.Unit) -> numbers.Unit:
+        """Return the unit of a rate if a time follows the length, as in "km/h" and "kilometres per hour"."""
+        at = self._at
+        if at >= len(self._pieces):
+            return unit
+        gap = self._text[self._pieces[at - 1].end() : self._pieces[at].start()]
+        is_slash = gap.strip() == "/" and self._kind(at) == "word"
+        if not is_slash:
+            at += 1
+            if self._piece(self._at).casefold() != "per" or not self._is_near(self._at) or not self._is_near(at):
+                return unit
+        seconds = numbers.SPEED_SECONDS.get(self._piece(at).casefold())
+        if seconds is None and not is_slash:
+            return unit
+        self._at = at + 1
+        if seconds is None:
+            return numbers.Unit(f"length/{self._piece(at).casefold()}", unit.sign, unit.factor)
+        return numbers.Unit("speed", "m/s", unit.factor / seconds)
+
+    def _is_version(self, digits: str, start: int, end: int) -> bool:
+        """Return whether the last zero of a number counts, as in "Python 3.10", which is not Python 3.1."""
+        if "." not in digits or not digits.endswith("0") or end - start != len(digits) or not self.tokens:
+            return False
+        before = self.tokens[-1]
+        return before.end + 1 == start and (before.is_name or before.key in _VERSIONED)
 
     def _number_words(self, word: str) -> None:
         """Read a number in words, such as "twenty-five thousand"."""
@@ -368,6 +412,7 @@ class _Reader:
         self._add(_key_of(day), start, end, day)
 
 
+_VERSIONED = stems_of(lexicon.words("version release section chapter figure table paragraph clause"))
 _FRENCH = lexicon.words("janvier février mars avril mai juin juillet août septembre octobre novembre décembre")
 
 

@@ -21,6 +21,27 @@ class ClaimCheck(Struct, frozen=True, omit_defaults=True):
     """What differs, for people."""
 
 
+JudgeVerdict = Literal["agrees", "disagrees", "undecided"]
+"""What a model thinks of a claim. It establishes nothing."""
+
+
+class JudgeOpinion(Struct, frozen=True, omit_defaults=True):
+    """The opinion of a model about a claim, beside what the checks established."""
+
+    model: str
+    verdict: JudgeVerdict
+    reason: str = ""
+    words: str = ""
+    """Words of the source that it relies on."""
+
+    @property
+    def summary(self) -> str:
+        """The opinion in one line, for people."""
+        said = {"agrees": "thinks that the source says this", "disagrees": "thinks that the source denies this"}
+        line = f"{self.model} {said.get(self.verdict, 'cannot tell')}"
+        return f"{line}: {self.reason}" if self.reason else line
+
+
 class Evidence(Struct, frozen=True, omit_defaults=True):
     """What was established about a citation, and why."""
 
@@ -31,6 +52,8 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     """Checks that were made, in order."""
     place: tuple[int, int] | None = None
     """Start and end of the words or the sentence in the text of the source, in characters."""
+    judge: JudgeOpinion | None = None
+    """Opinion of a model that was asked too. It never changes the state."""
 
 
 UNCHECKED: Final = Evidence()

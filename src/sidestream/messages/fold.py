@@ -1,6 +1,7 @@
 """A fold of the part stream to messages."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Literal
 
 import msgspec
@@ -42,6 +43,7 @@ from sidestream.parts import (
     TextStart,
     ToolCall,
     ToolEvent,
+    ToolInputDelta,
     ToolResult,
 )
 from sidestream.text.urls import urls_of
@@ -70,6 +72,52 @@ THINKING_GAP = "\n\n"
 
 Completed = tuple[StreamPart, list[ChatMessage]]
 """A part, and the messages it completes."""
+
+
+class Batch:
+    """Parts that came together, and a shorter form of them, in which the deltas of a block are joined, for folds."""
+
+    __slots__ = ("_runs", "parts")
+
+    def __init__(self, parts: list[StreamPart] | None = None) -> None:
+        self.parts: list[StreamPart] = [] if parts is None else parts
+        """Parts, to which more can be appended."""
+        self._runs: list[tuple[int, int, StreamPart]] = []
+        """Index and number of consecutive deltas of a block, and the delta that joins them."""
+
+    def grow(self, kind: type[TextDelta | ReasoningDelta | ToolInputDelta], block: str, texts: list[str]) -> None:
+        """Append a delta of a block for each of these texts."""
+        if len(texts) > 1 and kind is not ToolInputDelta:  # No fold needs an input, which its call repeats.
+            self._runs.append((len(self.parts), len(texts), kind(block, "".join(texts))))
+        self.parts += map(kind, repeat(block), texts)
+
+    def joined(self) -> list[StreamPart]:
+        """Return the parts with the deltas of a block joined."""
+        if not self._runs:
+            return self.parts
+        joined: list[StreamPart] = []
+        at = 0
+        for start, count, delta in self._runs:
+            joined += self.parts[at:start]
+            joined.append(delta)
+            at = start + count
+        return joined + self.parts[at:]
+
+    def changed(self, kinds: frozenset[type], change: Callable[[Any, list[StreamPart]], StreamPart | None]) -> "Batch":
+        """Return the batch with parts of some kinds changed or removed. `change` also gets the joined parts before."""
+        made, before, at = Batch(), list[StreamPart](), 0
+        for start, count, delta in (*self._runs, (len(self.parts), 0, None)):
+            for part in self.parts[at:start]:
+                kept = change(part, before) if type(part) in kinds else part
+                if kept is not None:
+                    made.parts.append(kept)
+                    before.append(kept)
+            if delta is not None:
+                made._runs.append((len(made.parts), count, delta))
+                made.parts += self.parts[start : start + count]
+                before.append(delta)
+            at = start + count
+        return made
 
 
 class FoldState(Struct, gc=False):
@@ -176,7 +224,8 @@ def _delta(f: MessageFold, part: TextDelta | ReasoningDelta) -> None:
     f.state.growing[part.id].append(part.delta)
 
 
-_MAX_PIECES = 4096
+_MAX_PIECES = 64
+"""Maximum pieces of a block. A piece is what came in one read, so the copy that joins them stays small."""
 
 
 def _compact(pieces: list[str]) -> None:

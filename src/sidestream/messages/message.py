@@ -190,10 +190,17 @@ class ChatMessage(ShortRepr, Struct, frozen=True, omit_defaults=True, weakref=Tr
         return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
 
 
-def only_text(message: ChatMessage) -> str | None:
-    """Return the text of a message that has one text part and no metadata, as most have, or None for any other."""
-    parts = message.parts
-    return part.text if len(parts) == 1 and type(part := parts[0]) is TextPart and not message.metadata else None
+def only_texts(messages: Sequence[ChatMessage]) -> tuple[list[str | None], list[ChatMessage]]:
+    """Return the text of each message that has one text part and no metadata, or None, and the messages without one."""
+    texts = [
+        part.text
+        if len(parts := message.parts) == 1 and type(part := parts[0]) is TextPart and not message.metadata
+        else None
+        for message in messages
+    ]
+    if None not in texts:
+        return texts, []
+    return texts, [message for message, text in zip(messages, texts, strict=True) if text is None]
 
 
 @cache

@@ -82,6 +82,8 @@ class MessagesEncoder:
         """Whether the start of the first block was sent."""
         self._early: dict[str, list[JsonObject]] = {}
         """Citations of blocks that have not begun, by part id. Logs store a block where it ends, after its sources."""
+        self._cited = set[tuple[str, str, int | None]]()
+        """Block, URL and start of the citations so far."""
         self._ran: set[str] = set()
         """Ids of calls that the client does not run, whose result has not come."""
         self._index = 0
@@ -202,7 +204,8 @@ class MessagesEncoder:
     def source(self, part: parts.Source) -> list[JsonObject]:
         """Cite a source in its text block, which may not have begun."""
         text = part.text_id if part.text_id is not None else self._open_text()
-        if part.url is not None and text is not None:
+        if part.url is not None and text is not None and (place := (text, part.url, part.start)) not in self._cited:
+            self._cited.add(place)  # A checked source is reported again.
             citation = {
                 "type": "web_search_result_location",
                 "url": part.url,

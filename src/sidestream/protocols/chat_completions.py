@@ -48,6 +48,8 @@ class ChatCompletionsEncoder:
         self._include_usage = include_usage
         self._ask = ask
         self._url_of = url_of
+        self._cited = set[tuple[int, int, str]]()
+        """Spans and URLs of the citations so far."""
         self._calls: dict[str, int] = {}
         """Indexes of the client's calls, by call id."""
         self._written: set[str] = set()
@@ -137,6 +139,9 @@ class ChatCompletionsEncoder:
         begin = self._texts.get(part.text_id or "", self._length + len(self._break))
         start = begin + (part.start or 0)
         end = begin + (part.end or part.start or 0)
+        if (place := (start, end, part.url)) in self._cited:
+            return []  # A checked source is reported again.
+        self._cited.add(place)
         citation = {"url": part.url, "title": part.title or part.url, "start_index": start, "end_index": end}
         return [self._chunk({"annotations": [{"type": "url_citation", "url_citation": citation}]})]
 

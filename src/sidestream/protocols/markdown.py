@@ -42,8 +42,9 @@ def _blocks(log: Iterable[records.Record]) -> Iterator[str]:
             case records.ApprovalRefused(reason=reason):
                 yield f"**Decision refused**: {reason}"
             case records.EvidenceChecked(claims=claims):
-                yield from _stream_blocks(segments)
-                segments = []
+                if segments and segments[-1].kind == "finish":  # A run may check an answer before it continues.
+                    yield from _stream_blocks(segments)
+                    segments = []
                 yield "\n".join(["**Evidence**", "", *map(_checked_claim, claims)])
             case records.Segment():
                 segments.append(record)
@@ -114,7 +115,8 @@ def _line(part: parts.StreamPart) -> str | None:
 
 def _checked_claim(claim: records.CheckedClaim) -> str:
     source = claim.title or claim.url or claim.source
-    return f"- {claim.evidence.state}: {' '.join(claim.text.split())} ({source}: {claim.evidence.reason})"
+    judge = "" if claim.evidence.judge is None else f"; {claim.evidence.judge.summary}"
+    return f"- {claim.evidence.state}: {' '.join(claim.text.split())} ({source}: {claim.evidence.reason}{judge})"
 
 
 def _message(message: ChatMessage) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.errors import RunError
+from sidestream.messages.fold import Batch
 from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.messages.references import LoadedReplays
 from sidestream.output import OutputSchema
@@ -140,10 +141,14 @@ class Decoder(Protocol):
         ...
 
 
-def decode_all(decoder: Decoder, events: list[bytes]) -> list[StreamPart]:
+def decode_all(decoder: Decoder, events: list[bytes], out: Batch) -> None:
     """Decode events that came together, in one pass if the decoder has `feed_all`."""
     feed_all = getattr(decoder, "feed_all", None)
-    return [part for event in events for part in decoder.feed(event)] if feed_all is None else feed_all(events)
+    if feed_all is not None:
+        feed_all(events, out)
+        return
+    for event in events:
+        out.parts += decoder.feed(event)
 
 
 @runtime_checkable

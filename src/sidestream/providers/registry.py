@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from sidestream.errors import ConfigurationError, UnknownProviderError
+from sidestream.errors import ConfigurationError, SidestreamError, UnknownProviderError
 from sidestream.providers.capabilities import Capabilities, declared_caps
-from sidestream.providers.protocol import ChatModel, Provider
+from sidestream.providers.protocol import ChatModel, Provider, Settings
 from sidestream.text.redaction import redact_url
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.transport.base_urls import base_url_in, missing_variables, url_from_variables
@@ -118,6 +118,18 @@ def find_provider(name: str) -> Provider:
     near = [meant] if (meant := _model_meant(name, names)) else difflib.get_close_matches(name, names, n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known providers: {', '.join(sorted(names))}."
     raise UnknownProviderError(f"unknown provider {redact_url(name)!r}. {hint}")
+
+
+@lru_cache
+def model_for_prices(model: str) -> ChatModel | None:
+    """Return a model for its prices and bills, without a key, or None if its provider is unknown here."""
+    try:
+        parsed = ModelString.parse(model)
+        provider = find_provider(parsed.provider)
+        name = parsed.models.get("chat") or provider.default_models.get("chat", "")
+        return provider.chat_model(name, Settings(auth=dict[str, str], base_url="http://127.0.0.1"))
+    except SidestreamError:
+        return None
 
 
 def _model_meant(text: str, names: dict[str, Provider]) -> str | None:

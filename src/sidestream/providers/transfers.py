@@ -139,6 +139,19 @@ class TransfersFiles(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsStores(Protocol):
+    """A model whose provider returns the text of files in its search stores."""
+
+    def stored_text(self, store: str, file_id: str) -> HttpCall:
+        """Return the request for the text of a file in a store."""
+        ...
+
+    def read_stored_text(self, body: bytes) -> str:
+        """Parse the text. Raises ProtocolError if it is not one, or not all of it."""
+        ...
+
+
 def multipart(upload: Upload, fields: Mapping[str, str]) -> tuple[FileBody, str]:
     """Build a form with these fields and the file. Returns it with its content type."""
     quoted = re.sub(r'[\r\n"\x00]', "_", upload.name)

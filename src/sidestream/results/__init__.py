@@ -9,7 +9,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
     __name__,
     {
         "agent.media": "MediaResult",
-        "portable.fetch.fetcher": "check_evidence",
+        "portable.fetch.cited": "check_evidence",
         "results.citations": "CitedClaim CitedSource CitedText",
         "results.content": "Link",
         "results.tool_runs": "ToolStage",

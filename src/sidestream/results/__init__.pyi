@@ -3,7 +3,7 @@
 from sidestream.agent.media import (
     MediaResult as MediaResult,
 )
-from sidestream.portable.fetch.fetcher import (
+from sidestream.portable.fetch.cited import (
     check_evidence as check_evidence,
 )
 from sidestream.results.citations import (

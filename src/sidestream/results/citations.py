@@ -424,10 +424,14 @@ def citations_of(result: Content, style: CitationStyle = "numbers") -> Citations
 
 def claims_of(result: Content) -> tuple[CitedClaim, ...]:
     """Return a result's claims, in the order of their sources. A later source with the same id replaces one."""
-    texts = _texts(result)
+    return claims_in(result.parts, _texts(result))
+
+
+def claims_in(parts: Iterable[StreamPart], texts: Mapping[tuple[int, str], str]) -> tuple[CitedClaim, ...]:
+    """Return the claims whose sources are among the parts, with the texts of blocks by step and id."""
     found: dict[tuple[int, str], CitedClaim] = {}
     step = 0
-    for part in result.parts:
+    for part in parts:
         if isinstance(part, StepStart):
             step = part.step
         elif isinstance(part, Source) and part.text_id is not None and part.kind not in _GENERATED:
@@ -455,13 +459,18 @@ def with_evidence(
         if isinstance(part, StepStart):
             step = part.step
         if isinstance(part, Source) and (step, part.id) in evidence:
-            known = part.provider_metadata or {}
-            own = {**as_object(known.get("sidestream")), **marks.get((step, part.id), {})}
-            metadata = {**known, "sidestream": own} if own else part.provider_metadata
-            parts.append(replace(part, evidence=evidence[step, part.id], provider_metadata=metadata))
+            parts.append(checked_source(part, evidence[step, part.id], marks.get((step, part.id), {})))
         else:
             parts.append(part)
     return replace(result, parts=tuple(parts))
+
+
+def checked_source(source: Source, evidence: Evidence, marks: Mapping[str, Json]) -> Source:
+    """Return a source with this evidence, and with these `sidestream` metadata besides its own."""
+    known = source.provider_metadata or {}
+    own = {**as_object(known.get("sidestream")), **marks}
+    metadata = {**known, "sidestream": own} if own else source.provider_metadata
+    return replace(source, evidence=evidence, provider_metadata=metadata)
 
 
 def _claim_span(source: Source, text: str) -> tuple[int, int]:

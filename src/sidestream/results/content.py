@@ -17,6 +17,7 @@ from sidestream.parts import (
     Preview,
     Raw,
     Source,
+    StepStart,
     StreamPart,
     StreamStart,
     ToolCall,
@@ -131,8 +132,23 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def sources(self) -> list[Source]:
-        """Sources of the text. `cited_text` shows which text each one supports."""
-        return [part for part in self.parts if isinstance(part, Source)]
+        """Sources of the text. `cited_text` shows which text each one supports.
+
+        A source that the run has checked replaces the unchecked one with its id.
+        """
+        found: list[Source] = []
+        places: dict[tuple[int, str], int] = {}
+        step = 0
+        for part in self.parts:
+            if isinstance(part, StepStart):
+                step = part.step
+            elif isinstance(part, Source):
+                place = places.setdefault((step, part.id), len(found))
+                if place == len(found) or part.evidence.state == "unchecked":
+                    found.append(part)
+                else:
+                    found[place] = part
+        return found
 
     @property
     def tool_results(self) -> list[ToolResult]:

@@ -5,6 +5,7 @@
 """
 
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
@@ -232,19 +233,30 @@ class ChunkFold:
 
     def feed(self, part: parts.StreamPart) -> list[ChatResult[str]]:
         """Return the chunk of a part, preceded by one with the messages that the part completes."""
-        if type(part) is parts.TextDelta:
-            if self._folds_text:
+        return self.feed_all(deque((part,)))
+
+    def feed_all(self, ready: deque[parts.StreamPart]) -> list[ChatResult[str]]:
+        """Take all parts and return their chunks. A tool event also takes the input delta that follows it."""
+        chunks: list[ChatResult[str]] = []
+        while ready:
+            part = ready.popleft()
+            kind = type(part)
+            if self._folds_text and (kind is parts.TextDelta or kind in _DELTAS):
                 self._completed_by(part)
-            # The fast path: nearly all parts are text deltas.
-            return [ChatResult(text=part.delta if self._is_flowing else self._first(part.delta), text_id=part.id)]
-        handler = _DELTAS.get(type(part))
-        if handler is not None:
-            if self._folds_text:
-                self._completed_by(part)
-            return [handler(self, part)]
-        messages = self._completed_by(part)
-        chunk = self._chunk(part)
-        return [ChatResult(messages=tuple(messages)), chunk] if messages else [chunk]
+            if type(part) is parts.TextDelta:
+                # The fast path: nearly all parts are text deltas.
+                text = part.delta if self._is_flowing else self._first(part.delta)
+                chunks.append(ChatResult(text=text, text_id=part.id))
+            elif type(part) is parts.ToolEvent and ready and type(delta := ready[0]) is parts.ToolInputDelta:
+                ready.popleft()
+                chunks.append(self.event(part, delta))
+            elif (handler := _DELTAS.get(kind)) is not None:
+                chunks.append(handler(self, part))
+            else:
+                if messages := self._completed_by(part):
+                    chunks.append(ChatResult(messages=tuple(messages)))
+                chunks.append(_CHUNKS.get(kind, _plain_chunk)(self, part))
+        return chunks
 
     def event(self, event: parts.ToolEvent, delta: parts.ToolInputDelta | None = None) -> ChatResult[str]:
         """Return the chunk of a tool's event, with the input delta that most events of a hosted tool bring."""
@@ -260,6 +272,11 @@ class ChunkFold:
             tool_text=tools.logs(event) if delta is None else tools.written(delta, code),
         )
 
+    def begin_step(self, step: int) -> None:
+        """Begin a step, whose text is on a new line."""
+        self._is_flowing = False
+        self._step = step
+
     def _first(self, delta: str) -> str:
         """Return the first text of a message, on a new line if there was text before it."""
         if not delta:
@@ -267,6 +284,11 @@ class ChunkFold:
         begins = "\n" if self._has_text else ""
         self._is_flowing = self._has_text = True
         return begins + delta
+
+    def end_thought(self, part: parts.ReasoningEnd) -> str:
+        """Return the text of a block of thinking that ends."""
+        streamed = self._thinking.pop(part.id, ())
+        return "".join(streamed) if part.text is None else part.text
 
     def thought(self, part: parts.ReasoningDelta) -> str:
         """Return a delta of thinking, after a blank line if it begins a new block."""
@@ -277,49 +299,14 @@ class ChunkFold:
             pieces.append(part.delta)
         return gap + part.delta
 
-    def _chunk(self, part: parts.StreamPart) -> ChatResult[str]:
-        match part:
-            case parts.ReasoningEnd():
-                text = "".join(self._thinking.pop(part.id, ())) if part.text is None else part.text
-                return self._tool_chunk(part, {"thinking_details": [{"id": part.id, "text": text}]} if text else {})
-            case parts.TextEnd(text=str(final)):
-                return ChatResult(parts=(part,), text_id=part.id, correction=final)
-            case parts.ResponseMetadata():
-                facts = {"response_id": part.id, "model": part.model}
-                known = without_none(facts)
-                return ChatResult(metadata=known, id=part.id, parts=(part,))
-            case parts.Custom():
-                runs, events = self._tool_changes(part)
-                drafted = self._drafted(part)
-                return ChatResult(metadata=drafted, parts=(part,), tool_runs=runs, tool_events=events)
-            case parts.StepStart():
-                self._is_flowing = False
-                self._step = part.step
-                runs, events = self._tool_changes(part)
-                return ChatResult(parts=(part,), tool_runs=runs, tool_events=events)
-            case parts.Finish():
-                runs, events = self._tool_changes(part)
-                return ChatResult(
-                    metadata=dict(part.metadata),
-                    usage=part.usage,
-                    finish_reason=part.reason,
-                    parts=(part,),
-                    tool_runs=runs,
-                    tool_events=events,
-                )
-            case parts.File() | parts.Source() | parts.ToolCall() | parts.ToolResult() if links := links_of(part):
-                return replace(self._tool_chunk(part, {}), new_links=self._new(links))
-            case _:
-                return self._tool_chunk(part, {})
-
-    def _drafted(self, part: parts.Custom) -> dict[str, Any]:
+    def drafted(self, part: parts.Custom) -> dict[str, Any]:
         """Return the metadata with all drafts, the text that came before a typed answer."""
         if part.kind != DRAFT:
             return {}
         self._drafts.append(str(as_object(part.data).get("text")))
         return {"draft": "\n".join(self._drafts)}
 
-    def _new(self, links: Iterable[Link]) -> tuple[Link, ...]:
+    def new_links(self, links: Iterable[Link]) -> tuple[Link, ...]:
         """Return the links whose URLs no earlier part had."""
         new: dict[str, Link] = {}
         for link in links:
@@ -328,11 +315,11 @@ class ChunkFold:
         self._urls.update(new)
         return tuple(new.values())
 
-    def _tool_chunk(self, part: parts.StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
+    def tool_chunk(self, part: parts.StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
         if type(part) not in _OF_TOOLS:
-            runs, events = self._tool_changes(part) if type(part) in _ENDING else ((), ())
+            runs, events = self.tool_changes(part) if type(part) in _ENDING else ((), ())
             return ChatResult(metadata=metadata, parts=(part,), tool_runs=runs, tool_events=events)
-        runs, events = self._tool_changes(part)
+        runs, events = self.tool_changes(part)
         tools = self.tools()
         code = tools.code.feed(part)
         text = tools.completed(part, code)
@@ -340,7 +327,7 @@ class ChunkFold:
             metadata=metadata, parts=(part,), code=code, tool_runs=runs, tool_events=events, tool_text=text
         )
 
-    def _tool_changes(self, part: parts.StreamPart) -> "tuple[tuple[ToolRun, ...], tuple[ToolStage, ...]]":
+    def tool_changes(self, part: parts.StreamPart) -> "tuple[tuple[ToolRun, ...], tuple[ToolStage, ...]]":
         """Return the tool runs that a part changes, and the stages that they pass."""
         runs = self.runs_changed_by(part)
         return runs, self.tools().runs.taken() if runs else ()
@@ -366,6 +353,71 @@ class ChunkFold:
 
             self._tool_folds = ToolFolds(self._step)
         return self._tool_folds
+
+
+def _plain_chunk(f: ChunkFold, part: parts.StreamPart) -> ChatResult[str]:
+    return f.tool_chunk(part, {})
+
+
+def _thought_chunk(f: ChunkFold, part: parts.ReasoningEnd) -> ChatResult[str]:
+    text = f.end_thought(part)
+    return f.tool_chunk(part, {"thinking_details": [{"id": part.id, "text": text}]} if text else {})
+
+
+def _text_end_chunk(f: ChunkFold, part: parts.TextEnd) -> ChatResult[str]:
+    if part.text is None:
+        return f.tool_chunk(part, {})
+    return ChatResult(parts=(part,), text_id=part.id, correction=part.text)
+
+
+def _metadata_chunk(f: ChunkFold, part: parts.ResponseMetadata) -> ChatResult[str]:
+    return ChatResult(metadata=without_none({"response_id": part.id, "model": part.model}), id=part.id, parts=(part,))
+
+
+def _custom_chunk(f: ChunkFold, part: parts.Custom) -> ChatResult[str]:
+    runs, events = f.tool_changes(part)
+    return ChatResult(metadata=f.drafted(part), parts=(part,), tool_runs=runs, tool_events=events)
+
+
+def _step_chunk(f: ChunkFold, part: parts.StepStart) -> ChatResult[str]:
+    f.begin_step(part.step)
+    runs, events = f.tool_changes(part)
+    return ChatResult(parts=(part,), tool_runs=runs, tool_events=events)
+
+
+def _finish_chunk(f: ChunkFold, part: parts.Finish) -> ChatResult[str]:
+    runs, events = f.tool_changes(part)
+    return ChatResult(
+        metadata=dict(part.metadata),
+        usage=part.usage,
+        finish_reason=part.reason,
+        parts=(part,),
+        tool_runs=runs,
+        tool_events=events,
+    )
+
+
+def _linking_chunk(
+    f: ChunkFold, part: parts.File | parts.Source | parts.ToolCall | parts.ToolResult
+) -> ChatResult[str]:
+    links = links_of(part)
+    chunk = f.tool_chunk(part, {})
+    return replace(chunk, new_links=f.new_links(links)) if links else chunk
+
+
+_CHUNKS: dict[type, Callable[[ChunkFold, Any], ChatResult[str]]] = {
+    parts.ReasoningEnd: _thought_chunk,
+    parts.TextEnd: _text_end_chunk,
+    parts.ResponseMetadata: _metadata_chunk,
+    parts.Custom: _custom_chunk,
+    parts.StepStart: _step_chunk,
+    parts.Finish: _finish_chunk,
+    parts.File: _linking_chunk,
+    parts.Source: _linking_chunk,
+    parts.ToolCall: _linking_chunk,
+    parts.ToolResult: _linking_chunk,
+}
+"""Parts whose chunks have more than the part and what it changes of tool runs."""
 
 
 def _thinking_chunk(f: ChunkFold, part: parts.ReasoningDelta) -> ChatResult[str]:
@@ -429,13 +481,15 @@ class ResultFold:
 
     def feed(self, chunk: ChatResult[str]) -> None:
         """Add a chunk."""
-        self._output.append(chunk.text)
-        self._text_ids.append(chunk.text_id)
+        if chunk.text or chunk.text_id is not None:
+            self._output.append(chunk.text)
+            self._text_ids.append(chunk.text_id)
         if chunk.correction is not None:
             self._corrections[len(self._steps), chunk.text_id] = chunk.correction
         if chunk.thinking:
             self._thinking.append(chunk.thinking)
-        self._messages.extend(chunk.messages)
+        if chunk.messages:
+            self._messages.extend(chunk.messages)
         if chunk.parts:
             for part in chunk.parts:
                 kind = type(part)

@@ -178,6 +178,12 @@ class BackgroundAnswer:
         """Stop waiting for the answer, which is complete or has failed."""
         self.is_waiting, self._status = False, None
 
+    async def cancel(self, call: HttpCall) -> None:
+        """Cancel the response at the provider."""
+        response = await self._settings.transport.open(call, self._settings.limits)
+        self._turn.state.background = None
+        await response.aclose()
+
     def cancel_call(self, sent: Encoded | None) -> HttpCall | None:
         """Return the request that cancels the answer at the provider, or None if none is pending there."""
         held, settings = self._state.background, self._settings

@@ -164,7 +164,6 @@ def sync_chunks(start: Start[Any]) -> Generator[ChatResult[str]]:
             yield from chunking.opening()
             while batch := loop.run(run.batch()):
                 parts = deque(batch)
-                while parts:
-                    yield from chunking.take(parts.popleft(), parts)
+                yield from chunking.feed_all(parts)
         finally:
             loop.run(run.aclose())

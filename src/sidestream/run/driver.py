@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from sidestream.errors import Blocked, OutputInvalidError, RunError, StoreError, ToolRaisedError
+from sidestream.messages.fold import Batch
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steer_of
-from sidestream.output import OutputError
 from sidestream.parts import Error, Finish, FinishReason, Raw, StreamPart, StreamStart
 from sidestream.providers.protocol import Decoder, Encoded, decode_all
 from sidestream.run.preparation import (
@@ -24,15 +24,18 @@ from sidestream.run.preparation import (
     check_steerable,
     decoder_for,
     opening_notices,
+    parsed,
+    steering_of,
+    timed_out,
 )
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
 from sidestream.run.run_record import RunRecord
 from sidestream.run.settings import RunSettings
-from sidestream.run.staging import Staging
+from sidestream.run.staging import HeldEnd, Staging
 from sidestream.run.waiting import Waits
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.tools.approvals import ApprovalError, Decision, Question, Ruling, new_approval_id
-from sidestream.transport.calls import HttpCall, HttpResponse
+from sidestream.transport.calls import HttpResponse
 from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import AwaitDecision, CallTools, Check, Fetch, Judge, Over, Send
@@ -66,6 +69,7 @@ class Driver:
         self._record = RunRecord(turn, settings)
         self._interceptor = settings.hooks.interceptor
         self._is_recorded = settings.hooks.recorder is not None
+        self._is_noted = settings.context is not None or settings.citations is not None
         self._began_s = 0.0
         self._encoded: Encoded | None = None
         """Request to send next."""
@@ -77,6 +81,7 @@ class Driver:
         """Background response or resumed stream; None for most runs, which need neither."""
         self._native: NativeSteering | None = None
         """Steering of the current or last response, if it takes messages."""
+        self._held = None if settings.citations is None else HeldEnd(settings.citations)
         self._is_begun = False
         self._is_ended = False
         self._is_closed = False
@@ -145,9 +150,7 @@ class Driver:
             self._put(self._turn.received(background.cancelled()))
         await self.aclose()
         if call is not None:
-            response = await self._settings.transport.open(call, self._settings.limits)
-            self._turn.state.background = None
-            await response.aclose()
+            await background.cancel(call)
 
     async def steer(self, message: ChatMessage) -> str:
         """Accept a user message during the run, and return its id once the log has it.
@@ -313,12 +316,7 @@ class Driver:
     async def _out_of_time(self, limit_s: float) -> None:
         decoder = self._decoder if self._turn.is_receiving else None
         await self._stop()
-        if decoder is None:
-            self._put(self._turn.stopped("max_run_s", limit_s))
-            return
-        self._turn.state.limit = ("max_run_s", limit_s)
-        error = Error("limit", f"the run took longer than {limit_s:g} s", code="max_run_s")
-        self._put(self._turn.received(decoder.close(error)))
+        self._put(timed_out(self._turn, decoder, self._held, limit_s))
 
     # Parts
 
@@ -328,8 +326,8 @@ class Driver:
             self._listener.feed(parts)
         if self._interceptor is not None:
             self._interceptor.emitted(parts)
-        if self._settings.context is not None:
-            self._settings.context.measure(self._turn.state.messages, parts)
+        if self._is_noted:
+            self._record.note(parts)
         if self._is_recorded and not self._is_ended:
             self._record.feed(parts)
 
@@ -374,12 +372,15 @@ class Driver:
         encoded = self._encoded
         assert encoded is not None
         turn, settings, background, listener = self._turn, self._settings, self._background, self._listener
+        native = self._native
+        self._record.sending(encoded, native)
         await self._commit()
         try:
             call = encoded.call if background is None else background.opening(encoded)
             try:
                 with _UNOBSERVED if listener is None else listener.sending(call):
-                    response = await self._request(call)
+                    carrier = settings.transport if native is None or not native.is_next else native
+                    response = await carrier.open(call, settings.limits)
             finally:
                 self._encoded = None
                 self.waits.end()
@@ -406,7 +407,8 @@ class Driver:
         self._preparation.begin()
         self._sent = encoded
         self._decoder = decoder_for(encoded, turn)
-        self._follow_native(response, self._decoder)
+        is_steerable = getattr(response, "is_steerable", False)
+        self._native = steering_of(native, turn, settings, response, self._decoder) if is_steerable else None
         self._use(response)
         self._staging.begin_step(turn.state.messages, settings.toolbox)
         self._put(turn.opened())
@@ -414,22 +416,6 @@ class Driver:
             self._put(turn.received([notice]))
         if background is not None:
             self._put(turn.received(background.opened(response)))
-
-    def _request(self, call: HttpCall) -> Awaitable[HttpResponse | None]:
-        """Send the request, unless the server has begun to answer by itself. Returns None to repeat it."""
-        native = self._native
-        if native is not None and (native.successor is not None or native.is_pending):
-            return native.open(call)
-        return self._settings.transport.open(call, self._settings.limits)
-
-    def _follow_native(self, response: HttpResponse, decoder: Decoder) -> None:
-        """Set up steering if the response takes messages, which none does over HTTP."""
-        if not getattr(response, "is_steerable", False):
-            self._native = None
-            return
-        from sidestream.run.native_steering import NativeSteering
-
-        self._native = NativeSteering.follow(self._native, self._turn, self._settings, response, decoder)
 
     async def _fall_back(self, error: Error) -> None:
         """Continue with the next model. Its first request reports the switch."""
@@ -448,34 +434,33 @@ class Driver:
     async def read_stream(self) -> None:
         """Read the next events of a stream."""
         response, decoder, background, native = self.response, self._decoder, self._background, self._native
-        assert response is not None
-        assert decoder is not None
-        parts: list[StreamPart] = []
+        assert response is not None and decoder is not None  # noqa: PT018
+        batch = Batch()
         try:
             events = await response.events()
             if native is not None:
-                parts += native.notices()
-            parts += decode_all(decoder, events)
-            if background is not None and background.is_awaited:
-                parts = background.noted(parts)
-            if not events:
-                if await self._resume_stream():
-                    return
-                parts += decoder.close()
+                batch.parts += native.notices()
+            decode_all(decoder, events, batch)
+            if not events and await self._resume_stream():
+                return
+            batch.parts += () if events else decoder.close()
         except RunError as error:
             if await self._survives(error):
                 return
-            parts += decoder.close(part_of_error(error))
+            batch.parts += decoder.close(part_of_error(error))
+        parts = batch.parts if background is None or not background.is_awaited else background.noted(batch.parts)
         if not parts or (type(parts[-1]) is Raw and are_empty(parts)):
             response.ignored()
         parts = self._staged(parts)
         parts = parts if self._interceptor is None else await self._answered(parts, decoder)
-        if not parts or type(parts[-1]) is not Finish:
-            self._put(self._turn.received(parts))
+        is_held = self._held is not None and self._holds(parts)
+        batch = Batch(parts) if is_held or parts is not batch.parts else batch
+        if is_held or not parts or type(parts[-1]) is not Finish:
+            self._put(self._turn.received(batch))
             if native is not None and self._turn.state.steers:
                 await native.offer()
             return
-        self._put(self._turn.received(parts, decoder.downloads))
+        self._put(self._turn.received(batch, decoder.downloads))
         await self._observed(self._end_answer)
         if self._interceptor is not None:
             await self._intercepted()
@@ -485,6 +470,9 @@ class Driver:
         sent, decoder = self._sent, self._decoder
         assert sent is not None
         assert decoder is not None
+        if self._held is not None and self._held.part is not None:
+            await self._check_citations(self._held, decoder)
+            return
         try:
             if self.response is None:
                 self.response = await self._background_answer().poll(sent)
@@ -501,6 +489,10 @@ class Driver:
             parts = decoder.close(part_of_error(error))
         parts = self._staged(parts)
         parts = parts if self._interceptor is None else await self._answered(parts, decoder)
+        if self._held is not None and self._holds(parts):
+            self._put(self._turn.received(parts))
+            await self._check_citations(self._held, decoder)
+            return
         self._put(self._turn.received(parts, decoder.downloads))
         if not self._turn.is_receiving:
             await self._end_answer()
@@ -519,6 +511,20 @@ class Driver:
         """Add the lifecycle events of calls that replace hosted ones."""
         toolbox = self._settings.toolbox
         return self._staging.expanded(parts, toolbox.tools) if toolbox.is_staged else parts
+
+    def _holds(self, parts: list[StreamPart]) -> bool:
+        is_held = self._held is not None and self._held.takes_end(parts, self._turn)
+        self.is_streaming = self.is_streaming and not is_held
+        return is_held
+
+    async def _check_citations(self, held: HeldEnd, decoder: Decoder) -> None:
+        """Emit the sources of the answer with their evidence, then its end."""
+        with self._interruption:
+            parts = await held.checked()
+        self._put(self._turn.received(parts, decoder.downloads))
+        self._record.checked(held.citations)
+        if not self._turn.is_receiving:
+            await self._end_answer()
 
     async def _end_answer(self) -> None:
         """Finish the answer of a step, which is complete or has failed."""
@@ -568,7 +574,7 @@ class Driver:
         return self._background
 
     def _use(self, response: HttpResponse) -> None:
-        self.response = logged(response)
+        self.response = self._record.kept(logged(response)) if self._is_recorded else logged(response)
         # Log lines are written in the listener's context; nothing else in a stream needs it.
         is_plain = self._listener is None or self.response is response
         self.is_streaming = response.is_stream and is_plain and self._settings.limits.max_run_s is None
@@ -585,15 +591,10 @@ class Driver:
         self._put_asked(self._turn.judged(verdicts, new_approval_id))
 
     async def _check(self, text: str) -> None:
-        output = self._settings.output
-        assert output is not None
-        problem: str | None = None
-        try:
-            self.output = output.parse(text)
-        except OutputError as error:
-            problem = error.problem
+        assert self._settings.output is not None
+        self.output, problem = parsed(self._settings.output, text)
         self._put(self._turn.checked(problem))
-        if not isinstance(self._turn.command, Over):
+        if problem is not None or not isinstance(self._turn.command, Over):
             self.output = UNSET  # The answer to a pending message counts instead.
         if problem is not None and isinstance(self._turn.command, Over):
             self.error = OutputInvalidError(f"the answer does not fit the output type: {problem}", code="output")

@@ -6,6 +6,7 @@ from typing import Final, cast
 from msgspec.structs import replace
 
 from sidestream.errors import RunError
+from sidestream.limits import Limits
 from sidestream.logs import get_logger
 from sidestream.messages.steering import STEER, steered_message
 from sidestream.parts import Custom, Steer, StreamPart
@@ -129,7 +130,12 @@ class NativeSteering:
             self._sent[steer_id].fail("not-continued", "The request does not continue the response.")
         return encoded
 
-    async def open(self, call: HttpCall) -> HttpResponse | None:
+    @property
+    def is_next(self) -> bool:
+        """Whether the server has begun the next answer by itself, or continues the response with the next request."""
+        return self.successor is not None or self.is_pending
+
+    async def open(self, call: HttpCall, _limits: Limits) -> HttpResponse | None:
         """Return the response of the next step, or None if it was lost and the request must be repeated."""
         successor, self.successor = self.successor, None
         if successor is not None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from sidestream import jsontext
@@ -16,16 +16,18 @@ from sidestream.limits import MAX_PENDING_STEERS
 from sidestream.logs import get_logger
 from sidestream.messages.shortening import shortened_by
 from sidestream.messages.tokens import text_tokens
+from sidestream.output import OutputError, OutputType
 from sidestream.parts import Custom, Error, Finish, FinishReason, Raw, StreamPart
 from sidestream.providers.protocol import UPLOADS, Decoder, Encoded, ModelRequest, Recovery, TakesUpCalls
 from sidestream.run.run_log import log_session
 from sidestream.run.settings import RunSettings
+from sidestream.run.staging import HeldEnd
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import CodeInterpreter, Shell
 from sidestream.transport.calls import HttpResponse, Opening
 from sidestream.turn.ledger import CONTEXT, MODEL_FALLBACK, open_calls
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import AwaitDecision
+from sidestream.turn.state import AwaitDecision, Send
 
 if TYPE_CHECKING:
     from sidestream.run.background import BackgroundAnswer
@@ -138,8 +140,8 @@ class Preparation:
 
     def record(self) -> None:
         """Record how the request differs from the usual one, if it does."""
-        recorder, state = self._settings.hooks.recorder, self._turn.state
-        if recorder is not None and (state.without or state.defers_output):
+        state = self._turn.state
+        if (state.without or state.defers_output) and (recorder := self._settings.hooks.recorder) is not None:
             recorder.prepared(state.without, defers_output=state.defers_output)
 
     async def _shortening(self, request: ModelRequest) -> Custom | None:
@@ -181,12 +183,50 @@ class Preparation:
         return encoded, request
 
 
+async def first_request(turn: Turn, settings: RunSettings) -> Encoded:
+    """Encode the first request of a run without sending it. Raises RunError if the run does not begin with one."""
+    from sidestream.run.background import BackgroundAnswer
+
+    await settings.toolbox.refresh()
+    turn.set_tools(settings.toolbox.tools)
+    if not isinstance(turn.command, Send):
+        raise RunError("the run does not continue with a request")
+    encoded, _ = await Preparation(turn, settings).request(None, lambda: BackgroundAnswer(turn, settings))
+    return encoded
+
+
 def decoder_for(encoded: Encoded, turn: Turn) -> Decoder:
     """Create the decoder of the answer, which knows the calls that earlier answers of the turn left open."""
     decoder = encoded.decoder()
     if turn.state.hosted and isinstance(decoder, TakesUpCalls):
         decoder.take_up(open_calls(turn.state))
     return decoder
+
+
+def steering_of(
+    before: "NativeSteering | None", turn: Turn, settings: RunSettings, response: HttpResponse, decoder: Decoder
+) -> "NativeSteering | None":
+    """Return the steering of a response that takes messages, which none does over HTTP."""
+    from sidestream.run.native_steering import NativeSteering
+
+    return NativeSteering.follow(before, turn, settings, response, decoder)
+
+
+def timed_out(turn: Turn, decoder: Decoder | None, held: HeldEnd | None, limit_s: float) -> list[StreamPart]:
+    """End a run that took too long, inside an answer that has a decoder, and whose end may be held back."""
+    if decoder is None:
+        return turn.stopped("max_run_s", limit_s)
+    turn.state.limit = ("max_run_s", limit_s)
+    error = Error("limit", f"the run took longer than {limit_s:g} s", code="max_run_s")
+    return turn.received((held and held.taken()) or decoder.close(error))
+
+
+def parsed(output: OutputType[Any], text: str) -> tuple[Any, str | None]:
+    """Return the typed output in the text, or UNSET and the problem with it."""
+    try:
+        return output.parse(text), None
+    except OutputError as error:
+        return UNSET, error.problem
 
 
 def check_steerable(turn: Turn, ready: Iterable[StreamPart], reason: FinishReason | None, *, is_over: bool) -> None:
@@ -255,6 +295,8 @@ _AT_ONCE: Final = Opening()
 def opening_notices(response: HttpResponse) -> list[Custom]:
     """Return what to report about how a request was sent, which for most is nothing."""
     opening: Opening = getattr(response, "opening", _AT_ONCE)
+    if opening is _AT_ONCE:
+        return []
     notices = [Custom(TRANSPORT_FALLBACK, {"message": opening.fallback})] if opening.fallback else []
     if opening.attempts > 1 or opening.limiter_wait_s:
         data = {"message": opening.message, **to_builtins(opening), "causes": [*opening.causes]}

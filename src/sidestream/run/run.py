@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from sidestream.errors import NoOutputError, RunError, ToolRaisedError
 from sidestream.messages.steering import is_steer
-from sidestream.parts import StepStart, StreamPart, ToolEvent, ToolInputDelta
+from sidestream.parts import StepStart, StreamPart
 from sidestream.results.results import (
     NO_OUTPUT,
     ChatResult,
@@ -30,7 +30,9 @@ from sidestream.tools.grants import without_grant
 from sidestream.turn.state import AwaitDecision, Over, RunState, copied
 
 if TYPE_CHECKING:
+    from sidestream.providers.protocol import Encoded
     from sidestream.run.driver import Driver
+    from sidestream.transport.calls import Transport
     from sidestream.turn.machine import Turn
 
 T = TypeVar("T")
@@ -48,23 +50,17 @@ class Chunking:
         self._output = settings.output
         self._so_far: list[str] = []
         self.opening = self._fold.opening
-        self.feed = self._fold.feed if self._output is None else self._typed
+        self.feed_all = self._fold.feed_all if self._output is None else self._typed
 
-    def take(self, part: StreamPart, ready: deque[StreamPart]) -> list[ChatResult[str]]:
-        """Return the chunks of a part. A tool event also takes the input delta that follows it in `ready`."""
-        if type(part) is ToolEvent and ready and type(delta := ready[0]) is ToolInputDelta:
-            ready.popleft()
-            return [self._fold.event(part, delta)]
-        return self.feed(part)
-
-    def _typed(self, part: StreamPart) -> list[ChatResult[str]]:
-        if type(part) is StepStart:
-            self._so_far = []
-        chunks = self._fold.feed(part)
-        return [self._with_partial(chunk) if chunk.text or chunk.correction is not None else chunk for chunk in chunks]
+    def _typed(self, ready: deque[StreamPart]) -> list[ChatResult[str]]:
+        return [self._with_partial(chunk) for chunk in self._fold.feed_all(ready)]
 
     def _with_partial(self, chunk: ChatResult[str]) -> ChatResult[str]:
         assert self._output is not None
+        if chunk.parts and type(chunk.parts[0]) is StepStart:
+            self._so_far = []
+        if not chunk.text and chunk.correction is None:
+            return chunk
         if chunk.correction is not None:
             self._so_far = []
         self._so_far.append(chunk.text if chunk.correction is None else chunk.correction)
@@ -152,9 +148,21 @@ class Run(Generic[T]):
     ) -> None:
         await self.aclose()
 
-    def __aiter__(self) -> Self:
+    def __aiter__(self) -> AsyncIterator[StreamPart]:
         self._driver.waits.is_watched = True
-        return self
+        return self._parts()
+
+    async def _parts(self) -> AsyncGenerator[StreamPart]:
+        """Yield the parts. A generator resumes faster than a coroutine begins."""
+        ready = self._ready
+        while True:
+            while ready:
+                yield ready.popleft()
+            try:
+                part = await self.__anext__()
+            except StopAsyncIteration:
+                return
+            yield part
 
     async def __anext__(self) -> StreamPart:
         ready, driver = self._ready, self._driver
@@ -213,23 +221,28 @@ class Run(Generic[T]):
 
         Unless `is_watched`, a wait is not reported while it lasts.
         """
+        batches = self._chunks(is_watched=is_watched)
+        try:
+            async for chunks in batches:
+                for chunk in chunks:
+                    yield chunk
+        finally:
+            await batches.aclose()
+            await self.aclose()
+
+    async def _chunks(self, *, is_watched: bool) -> AsyncGenerator[list[ChatResult[str]]]:
+        """Yield the chunks of all parts that are ready."""
         ready, chunking = self._ready, self.chunking()
         self._driver.waits.is_watched = is_watched
-        try:
-            for chunk in chunking.opening():
-                yield chunk
-            while True:
-                try:
-                    part = ready.popleft() if ready else await self.__anext__()
-                except StopAsyncIteration:
-                    break
-                # Nearly every part is a text delta; spare it one call.
-                for chunk in chunking.take(part, ready) if type(part) is ToolEvent else chunking.feed(part):
-                    yield chunk
-            if self.error is not None:
-                raise self._failure()
-        finally:
-            await self.aclose()
+        yield chunking.opening()
+        while True:
+            try:
+                ready.appendleft(await self.__anext__())
+            except StopAsyncIteration:
+                break
+            yield chunking.feed_all(ready)
+        if self.error is not None:
+            raise self._failure()
 
     async def result(self) -> ChatResult[T]:
         """Wait for the whole run and return its result, which is exactly the fold of its chunks.
@@ -238,11 +251,14 @@ class Run(Generic[T]):
         """
         folding = ResultFold(self._settings.result_metadata)
         try:
-            async for chunk in self.chunks(is_watched=False):
-                folding.feed(chunk)
+            async for chunks in self._chunks(is_watched=False):
+                for chunk in chunks:
+                    folding.feed(chunk)
         except RunError as error:
             error.result = folding.result()
             raise
+        finally:
+            await self.aclose()
         state = self.state if isinstance(self.turn.command, AwaitDecision) else None
         result = with_state(folding.result(), state)
         return (
@@ -298,6 +314,18 @@ class Run(Generic[T]):
         with suppress(StopAsyncIteration):
             await self._driver.advance()
         await self.leave()
+
+    async def first_request(self, transport: "Transport") -> "tuple[str, Encoded]":
+        """Encode the first request without sending it, and return it with the model as `provider:name`.
+
+        `transport` sends what the request may need before, such as uploads. The run cannot be used afterwards.
+        """
+        from sidestream.run.preparation import first_request
+
+        settings = self._settings
+        settings.transport, settings.context = transport, None
+        encoded = await first_request(self.turn, settings)
+        return f"{settings.model.provider}:{settings.model.name}", encoded
 
     async def leave(self) -> None:
         """Stop the run in this process but keep its log open, so that `chat.resume` can continue the turn anywhere."""

@@ -2,12 +2,20 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from sidestream.errors import SidestreamError
-from sidestream.parts import StreamPart
-from sidestream.run.settings import RunSettings
+from sidestream.parts import StepFinish, StreamPart
+from sidestream.providers.protocol import Encoded
+from sidestream.run.settings import CitationCheck, RunSettings
+from sidestream.text.redaction import redact, without_registered
 from sidestream.tools.approvals import Decision
+from sidestream.transport.calls import HttpResponse, WrappedResponse
 from sidestream.turn.machine import Turn
+
+if TYPE_CHECKING:
+    from sidestream.run.native_steering import NativeSteering
 
 
 class RunRecord:
@@ -21,6 +29,8 @@ class RunRecord:
             turn.set_logged()
         self._asked = tuple(approval.approval_id for approval in turn.state.waiting)
         """Ids of the pending approvals that the log has."""
+        self._kept: list[_KeptResponse] = []
+        """Responses of the current step whose bytes the log is to have."""
 
     def begin(self, decisions: Sequence[Decision] = (), *, spends: bool = False) -> None:
         """Record the start of the run, and spend the decisions that resume it if `spends` is set.
@@ -39,10 +49,41 @@ class RunRecord:
                 decisions=decisions,
             )
 
+    def sending(self, encoded: Encoded, native: "NativeSteering | None") -> None:
+        """Record the request that is about to be sent for the next step, unless the provider has begun its answer."""
+        if self._recorder is None:
+            return
+        state, model = self._turn.state, self._settings.model
+        if state.background is None and (native is None or native.successor is None):
+            path = redact(urlsplit(encoded.call.url).path)
+            name = f"{model.provider}:{model.name}"
+            self._recorder.sent(encoded.call.body, model=name, path=path, step=state.step + 1)
+
+    def kept(self, response: HttpResponse) -> HttpResponse:
+        """Return the response, wrapped to keep its bytes if the log is to have them."""
+        if self._recorder is None or not self._recorder.keeps_responses:
+            return response
+        self._kept.append(kept := _KeptResponse(response))
+        return kept
+
     def feed(self, parts: list[StreamPart]) -> None:
         """Record the parts that the turn has just returned."""
         if self._recorder is not None:
+            if self._kept and any(type(part) is StepFinish for part in parts):
+                self._record_responses()
             self._recorder.feed(self._turn.outbox.logged(parts))
+
+    def note(self, parts: list[StreamPart]) -> None:
+        """Show the parts to those who need them at the end of the step."""
+        if self._settings.context is not None:
+            self._settings.context.measure(self._turn.state.messages, parts)
+        if self._settings.citations is not None:
+            self._settings.citations.feed(parts)
+
+    def checked(self, citations: CitationCheck) -> None:
+        """Record the last check of citations."""
+        if self._recorder is not None:
+            citations.record(self._recorder)
 
     def note_approvals(self) -> None:
         """Record the approvals that have become pending. The log has them before the parts that report them."""
@@ -67,5 +108,43 @@ class RunRecord:
             with suppress(SidestreamError):
                 await recorder.commit()
             return
+        self._record_responses()
         recorder.cancelled() if is_cancelled else recorder.left()
         await recorder.commit()
+
+    def _record_responses(self) -> None:
+        assert self._recorder is not None
+        for response in self._kept:
+            content = without_registered(response.content.decode("utf-8", "surrogateescape"))
+            self._recorder.received(
+                content.encode("utf-8", "surrogateescape"),
+                step=self._turn.state.step,
+                status=response.status,
+                is_stream=response.is_stream,
+            )
+        self._kept.clear()
+
+
+class _KeptResponse(WrappedResponse):
+    """A response that keeps what is read from it."""
+
+    def __init__(self, inner: HttpResponse) -> None:
+        super().__init__(inner)
+        self._read: list[bytes] = []
+
+    @property
+    def content(self) -> bytes:
+        """Bytes read so far, with events in the format of server-sent events."""
+        return b"".join(self._read)
+
+    async def events(self) -> list[bytes]:
+        """Return the data of the next events."""
+        events = await self._inner.events()
+        self._read += [b"data: %b\n\n" % event.replace(b"\n", b"\ndata: ") for event in events]
+        return events
+
+    async def body(self) -> bytes:
+        """Return the whole body."""
+        body = await self._inner.body()
+        self._read.append(body)
+        return body

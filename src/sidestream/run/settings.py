@@ -39,6 +39,7 @@ from sidestream.transport.calls import HttpCall, HttpResponse, Transport
 
 if TYPE_CHECKING:
     from sidestream.run.context import ContextKeeper
+    from sidestream.store.records import EvidenceChecked
     from sidestream.turn.machine import Turn
 
 
@@ -133,6 +134,19 @@ class Recorder(Protocol):
         """Record that a request that differs from the usual one is about to be sent."""
         ...
 
+    @property
+    def keeps_responses(self) -> bool:
+        """Whether to pass the provider's own bytes of each response to `received`."""
+        ...
+
+    def sent(self, body: bytes | None, *, model: str, path: str, step: int) -> None:
+        """Record that a request is about to be sent for a step, whose index is given."""
+        ...
+
+    def received(self, content: bytes, *, step: int, status: int, is_stream: bool) -> None:
+        """Record the provider's own bytes of a response, with a stream's events as server-sent events."""
+        ...
+
     def asked(self, approval: PendingApproval) -> None:
         """Record that a call waits for approval."""
         ...
@@ -147,6 +161,10 @@ class Recorder(Protocol):
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
         """Record that a tool waits for the user or for work in another process."""
+        ...
+
+    def checked(self, check: "EvidenceChecked", pages: Mapping[str, bytes]) -> None:
+        """Record a check of citations, with the pages that were read, by digest."""
         ...
 
     def left(self) -> None:
@@ -198,6 +216,46 @@ class Interceptor(Protocol):
 
     async def show_emitted(self, context: MakesContext) -> None:
         """Show the parts that the run has emitted by itself."""
+        ...
+
+
+class EvidenceCheck(Struct, frozen=True, kw_only=True):
+    """A check of hosted citations at the end of each answer, by rules and, if you name one, by a model too.
+
+    ```python
+    agent = Agent("openai-responses", server_side_tools=[WebSearch()], evidence=EvidenceCheck())
+    ```
+    """
+
+    judge: str | ChatModel | None = None
+    """Model that gives its opinion on each claim, beside what the rules establish. None means that no model is asked,
+    and that the check costs nothing but time."""
+    allow_hosts: Sequence[str] = ()
+    """Hosts, or `host:port`, that may have a private address."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.allow_hosts, str):
+            raise ConfigurationError(f"allow_hosts must be a list of hosts, not {self.allow_hosts!r}")
+
+
+class CitationCheck(Protocol):
+    """Checks the citations of one run's answers. It does not raise for pages and models that fail."""
+
+    def feed(self, parts: Iterable[StreamPart]) -> None:
+        """Take note of parts that the run emits."""
+        ...
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the current answer has citations to check."""
+        ...
+
+    async def check(self) -> list[StreamPart]:
+        """Check the current answer, and return its sources with their evidence, and a notice about its cost, if any."""
+        ...
+
+    def record(self, recorder: Recorder) -> None:
+        """Record the last check, if it has read any pages."""
         ...
 
 
@@ -272,6 +330,8 @@ class RunSettings(ModelSetup, kw_only=True):
     fallbacks: tuple[ModelSetup, ...] = ()
     """Models to call, in this order, if this one fails before any output."""
     tool_errors: ToolErrors = "report"
+    citations: CitationCheck | None = None
+    """Check of hosted citations at the end of each answer. None means that they stay unchecked."""
     first_step: int | None = None
     """Last step before the run's first request, once that is made."""
 

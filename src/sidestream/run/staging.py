@@ -1,18 +1,48 @@
-"""Lifecycle events of calls that replace hosted ones, inserted among the parts of a run."""
+"""What a run adds to an answer: lifecycle events of calls that replace hosted ones, and checked sources."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from sidestream.jsontext import Json, as_object, text_in
 from sidestream.messages.message import ChatMessage
-from sidestream.parts import File, StreamPart, ToolCall, ToolEvent, ToolInputDelta, ToolInputStart
+from sidestream.parts import File, Finish, StreamPart, ToolCall, ToolEvent, ToolInputDelta, ToolInputStart
 from sidestream.results.citation_marks import CitationMarks
 from sidestream.results.passages import CitablePassage, passages_in
 from sidestream.results.text_blocks import FileLinks, LinkedFile, files_in
+from sidestream.run.settings import CitationCheck
 from sidestream.tools.stages import CallStages, Listing, StageEvent
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import ToolBox
+from sidestream.turn.machine import Turn
 from sidestream.turn.rounds import function_of, is_output, of_server
+
+
+class HeldEnd:
+    """The end of an answer, held back until the citations of the answer are checked."""
+
+    def __init__(self, citations: CitationCheck) -> None:
+        self.part: Finish | None = None
+        self.citations = citations
+
+    def takes_end(self, parts: list[StreamPart], turn: Turn) -> bool:
+        """Take the end out of an answer's last parts if there may be something to check."""
+        if not parts or type(end := parts[-1]) is not Finish:
+            return False
+        if end.reason == "error" or turn.state.error is not None:
+            return False
+        self.part = end
+        del parts[-1]
+        return True
+
+    def taken(self) -> list[StreamPart]:
+        """Return the end, if there is one, and forget it."""
+        end, self.part = self.part, None
+        return [] if end is None else [end]
+
+    async def checked(self) -> list[StreamPart]:
+        """Check the citations, and return their sources with evidence, then the end."""
+        parts = await self.citations.check() if self.citations.is_due else []
+        return [*parts, *self.taken()]
 
 
 class Staging:

@@ -15,12 +15,10 @@ from sidestream.evidence.verdict import UNCHECKED
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.messages.message import Numbers
 from sidestream.parts import (
-    STAGES,
     Custom,
     File,
     Json,
     Source,
-    Stage,
     StreamPart,
     ToolCall,
     ToolEvent,
@@ -289,11 +287,8 @@ class Emitter:
         call = self._call
         match part:
             case ToolEvent():
-                stage: Stage = part.stage if part.stage in STAGES else "delta"
                 word = part.provider_stage or part.stage
-                return replace(
-                    part, tool=call.tool, stage=stage, call_id=call.id, provider_tool=None, provider_stage=word
-                )
+                return replace(part, tool=call.tool, call_id=call.id, provider_tool=None, provider_stage=word)
             case File():
                 file = replace(part, id=part.id or self._new_id("file"), tool=call.tool, call_id=call.id)
                 self._staging.made(file)

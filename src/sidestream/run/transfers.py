@@ -65,7 +65,7 @@ async def upload_files(uploads: Sequence[FileUpload], settings: RunSettings) -> 
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(send(upload)) for upload in uploads]
-    except* RunError as errors:
+    except ExceptionGroup as errors:  # In `except*`, early versions of Python 3.11 raise a group again.
         raise errors.exceptions[0] from None
     ids = dict(task.result() for task in tasks)
     files = [{"name": _name(upload), "file_id": ids[upload.key]} for upload in uploads if ids[upload.key]]

@@ -16,10 +16,11 @@ from sidestream.durable.worker.service import ALIVE, READY
 from sidestream.jsontext import Json, JsonObject
 from sidestream.protocols.ai_sdk.data_parts import DataParts
 from sidestream.server.chat.agui_input import RunAgentInput
-from sidestream.server.chat.input import ChatBody
+from sidestream.server.chat.input import ChatBody, EvidenceBody
 from sidestream.server.compatible.completions_input import CompletionRequest
 from sidestream.server.compatible.messages_input import MessagesRequest, TokensRequest
 from sidestream.server.console.conversations_api import ChangedConversation, ConversationChange, ConversationList
+from sidestream.server.console.runs_api import ForkBody
 from sidestream.server.http.offered_models import OfferedPrice
 from sidestream.server.http.requests import json_response
 from sidestream.server.responses.conversations_api import CreateBody, ItemsBody, UpdateBody
@@ -212,6 +213,10 @@ class Stopped(TypedDict):
     stopped: bool
 
 
+class CheckedCitationsObject(TypedDict):
+    checked: int
+
+
 class SteerBody(TypedDict):
     """A message to the run in progress."""
 
@@ -241,6 +246,7 @@ class AllowedObject(TypedDict):
     tools: list[str]
     functions: bool | list[str]
     instructions: bool
+    checks: bool
     settings: list[str]
 
 
@@ -355,10 +361,19 @@ class RunObject(TypedDict):
     since: float
     at: float | None
     driver: str | None
+    forkedFrom: NotRequired[JsonObject | None]
+    """Its chat and record, if it was forked from another run."""
 
 
 class RunList(TypedDict):
     runs: list[RunObject]
+
+
+class ForkedRun(TypedDict):
+    """A fork. `run` is null if there is nothing to continue."""
+
+    chat: str
+    run: str | None
 
 
 class Resumed(TypedDict):
@@ -434,6 +449,7 @@ OPERATIONS: dict[str, Shapes] = {
     "GET /api/chat/{id}/stream": Shapes(media=[EVENTS], query=["after", "leaf", "features"], others=[(204, None)]),
     "POST /api/chat/{id}/stop": Shapes(Stopped, query=["leaf"]),
     "POST /api/chat/{id}/steer": Shapes(Steered, request=SteerBody, query=["leaf"]),
+    "POST /api/chat/{id}/evidence": Shapes(CheckedCitationsObject, request=EvidenceBody, query=["leaf"]),
     "GET /api/chat/{id}/grants": Shapes(GrantList, query=["leaf"]),
     "DELETE /api/chat/{id}/grants/{grant}": Shapes(status=204),
     "POST /api/agui": Shapes(media=[EVENTS], request=RunAgentInput),
@@ -461,6 +477,7 @@ OPERATIONS: dict[str, Shapes] = {
     "GET /api/runs": Shapes(RunList),
     "POST /api/runs/{run}/stop": Shapes(Stopped),
     "POST /api/runs/{run}/resume": Shapes(Resumed, status=202),
+    "POST /api/runs/{run}/fork": Shapes(ForkedRun, request=ForkBody, status=201),
     "GET /api/runs/{run}/records": Shapes(RecordList, query=["after", "wait"]),
     "GET /api/runs/{run}/export": Shapes(media=["application/x-ndjson", "text/markdown"], query=["format"]),
     "GET /api/blobs/{digest}": Shapes(media=[BYTES], query=["name", "owner", "expires", "signature"]),
@@ -506,7 +523,7 @@ def endpoints(found: Iterable[BaseRoute]) -> dict[str, str]:
 
 @cache
 def _document(found: tuple[tuple[str, str], ...]) -> JsonObject:
-    types = {type for operation in OPERATIONS.values() for type in _types(operation)} | {DataParts}
+    types = {shape for operation in OPERATIONS.values() for shape in _shapes(operation)} | {DataParts}
     listed = sorted(types, key=str)
     schemas, components = msgspec.json.schema_components(listed, ref_template=_REF)
     schema_of = dict(zip(listed, schemas, strict=True))
@@ -528,9 +545,8 @@ def _document(found: tuple[tuple[str, str], ...]) -> JsonObject:
     }
 
 
-def _types(operation: Shapes) -> list[Type]:
-    shapes = [operation.response, operation.request, operation.error, *(shape for _, shape in operation.others)]
-    return [shape for shape in shapes if shape is not None and shape is not JsonObject]
+def _shapes(operation: Shapes) -> list[Type]:
+    return [operation.response, operation.request, operation.error, *(shape for _, shape in operation.others)]
 
 
 def _described(endpoint: str, operation: Shapes, schema_of: dict[Type, JsonObject]) -> JsonObject:

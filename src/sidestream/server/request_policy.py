@@ -12,7 +12,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage
 from sidestream.server.errors import RequestError
 from sidestream.server.settings import OUTPUT, REQUEST_SETTINGS, Allowed, ServerSettings
-from sidestream.tools.server_side import TOOLS, RemoteMCP
+from sidestream.tools.server_side import TOOLS, RemoteMCP, WebFetch
 
 _PARAMS: Mapping[str, Mapping[str, str]] = {
     "responses": {"functions": "tools", "thinking": "reasoning.effort", OUTPUT: "text.format", "messages": "input"},
@@ -53,8 +53,14 @@ class Allowance(Struct, frozen=True, kw_only=True):
             "tools": [key for key in TOOLS if key in own or _is_in(key, self.tools)],
             "functions": self.functions if isinstance(self.functions, bool) else list(self.functions),
             "instructions": self.instructions,
+            "checks": self.may_check(agent),
             "settings": [name for name in REQUEST_SETTINGS if _is_in(name, self.settings)],
         }
+
+    def may_check(self, agent: Agent[Any] | None) -> bool:
+        """Return whether users may have the server read cited pages: if a request or the agent may read pages here."""
+        has_check = agent is not None and (agent.evidence is not None or WebFetch.key in own_tools(agent))
+        return has_check or _is_in(WebFetch.key, self.tools)
 
 
 def allowance_of(settings: ServerSettings, name: str) -> Allowance:
@@ -110,6 +116,17 @@ class RequestPolicy:
             if not _is_in(name, allows.settings):
                 raise _refused(job, f"the setting {name!r}", name, "allows_settings")
         return _bounded(job, agent, allows.settings)
+
+    def results(self, name: str) -> Allowed:
+        """Return the tools whose results forks may change: True, or those that requests may bring as functions."""
+        return allowance_of(self._settings, name).functions
+
+    def check_results(self, job: Job, tools: Iterable[str], param: str) -> None:
+        """Raise RequestError(403), with this parameter, if a fork must not change the result of one of these tools."""
+        own = {str(function["name"]) for function in job.functions}
+        for name in tools:
+            if name not in own and not _is_in(name, self.results(job.agent)):
+                raise _refused(job, f"another result of {name!r:.80}", param, "allows_functions")
 
     def check_history(self, job: Job, messages: Iterable[ChatMessage]) -> None:
         """Raise RequestError(403) if the history has instructions that the agent does not allow."""

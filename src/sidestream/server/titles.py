@@ -9,8 +9,8 @@ from sidestream.errors import SidestreamError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
 from sidestream.store.log.follow import PublishedStore
-from sidestream.store.log.summary import first_title, said_in, says, title_line
-from sidestream.store.records import Row, unpack
+from sidestream.store.log.summary import first_title, texts_with, title_line
+from sidestream.store.records import Row
 from sidestream.text.redaction import redact
 
 MAX_QUESTION = 4000
@@ -82,10 +82,9 @@ class Titles:
 
     async def snippet(self, conversation: str, text: str) -> str | None:
         """Return what a chat says around this string, on one line, or None if only its title contains it."""
-        row = next((row for row in await self._store.said(conversation) if says(row, text)), None)
-        if row is None:
+        said, text = next(texts_with(await self._store.said(conversation), text), None), _one_line(text)
+        if said is None:
             return None
-        said, text = said_in(unpack(row)), _one_line(text)
         at = (line := _one_line(_plain(said))).casefold().find(text.casefold())
         if at < 0:  # The string contains the marks.
             at = max((line := _one_line(said)).casefold().find(text.casefold()), 0)

@@ -11,10 +11,10 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError, FencedError, NewerSchemaError, StoreError
 from sidestream.store.blobs.folder import BlobFolder, BlobStore
 from sidestream.store.ids import PREFIX_END, RESERVED, check_id
-from sidestream.store.log.summary import says
+from sidestream.store.log.summary import texts_with
 from sidestream.store.protocol import Append, ConversationInfo
 from sidestream.store.queries import SharedQueries
-from sidestream.store.records import TEXT_KINDS, Row
+from sidestream.store.records import INCREMENT, TEXT_KINDS, Row
 
 DELETED_AT_ONCE = 200
 """Maximum conversations deleted per transaction, so that it does not hold its locks for long."""
@@ -35,17 +35,16 @@ WITH_PREFIX = " AND id >= {prefix} AND id < {prefix_end}"
 _OF_KINDS = "kind IN ({})".format(", ".join(f"'{kind}'" for kind in TEXT_KINDS))
 WITH_TEXT = (
     f" AND EXISTS (SELECT 1 FROM {{records}} WHERE conversation = id AND {_OF_KINDS} "
-    "AND {body} {like} {pattern} ESCAPE '!')"
+    f"AND (kind = '{INCREMENT}' OR {{body}} {{like}} {{pattern}} ESCAPE '!'))"
 )
-"""Conditions for that list."""
-SELECT_TEXTS = (
-    f"SELECT seq, time, run, kind, body, '' FROM {{records}} WHERE conversation = {{conversation}} AND {_OF_KINDS} "
-    "AND {body} {like} {pattern} ESCAPE '!'"
-)
-"""Rows of a conversation whose JSON contains a string."""
+"""Conditions for that list. A string may cross the increments of a block, so a conversation that has some is a
+candidate."""
 SELECT_ENDED_RUNS = (
-    "SELECT seq, time, run, kind, body, '' FROM {records} WHERE kind = 'finish' AND time > {since}{where} ORDER BY time"
+    "SELECT seq, time, run, kind, body, '' FROM {records} AS ended WHERE kind = 'finish' AND time > {since}{where} "
+    "AND NOT EXISTS (SELECT 1 FROM {records} AS later WHERE later.conversation = ended.conversation "
+    "AND later.seq > ended.seq AND later.kind = 'forked') ORDER BY time"
 )
+"""Runs that ended here: what a fork copied has ended in the original."""
 RAISE_FENCE = "UPDATE {conversations} SET fence = :token WHERE id = :id AND fence <= :token RETURNING id"
 """Returns no row if a newer token exists, or if the conversation does not exist."""
 OF_PREFIX = " AND conversation >= {prefix} AND conversation < {prefix_end}"
@@ -122,7 +121,7 @@ class DatabaseStore(SharedQueries, ABC):
         found: list[ConversationInfo] = []
         page = await self._page(limit, before, prefix, pattern, without)
         while True:
-            found += [info for info in page if await self._says(info.id, search, pattern)]
+            found += [info for info in page if await self._says(info.id, search)]
             if len(page) < limit or len(found) >= limit:
                 break
             page = await self._page(limit, page[-1].updated, prefix, pattern, without)
@@ -131,7 +130,7 @@ class DatabaseStore(SharedQueries, ABC):
     async def _page(
         self, limit: int, before: float | None, prefix: str, pattern: str = "", without: Sequence[str] = ()
     ) -> list[ConversationInfo]:
-        """Return one page of conversations, those whose JSON matches the pattern and whose id none of `without`."""
+        """Return one page of conversations, those that may match the pattern and whose id none of `without`."""
         values: dict[str, object] = {"before": inf if before is None else before, "skip": limit - 1}
         values |= _range(prefix)
         for number, start in enumerate(without):
@@ -142,10 +141,9 @@ class DatabaseStore(SharedQueries, ABC):
         found = await self._list(values)
         return [ConversationInfo(**dict(zip(fields, row, strict=True))) for row in found]
 
-    async def _says(self, conversation: str, text: str, pattern: str) -> bool:
-        """Return whether a message of the conversation contains the text, rather than its JSON only."""
-        found = await self._texts({"conversation": conversation, "pattern": pattern})
-        return any(says(row, text) for row in rows_of(found))
+    async def _says(self, conversation: str, text: str) -> bool:
+        """Return whether a message or an answer of the conversation contains the text."""
+        return any(True for _ in texts_with(await self.said(conversation), text))
 
     async def find_run(self, run: str) -> tuple[str, int] | None:
         """Return the conversation of a run and the sequence number of its first record.
@@ -156,7 +154,7 @@ class DatabaseStore(SharedQueries, ABC):
         return (str(found[0][0]), int(found[0][1])) if found else None
 
     async def ended_runs(self, since: float, *, prefix: str = "") -> list[Row]:
-        """Return the `finish` records written after `since`, oldest first."""
+        """Return the `finish` records written after `since`, oldest first, without those that a fork copied."""
         values: dict[str, object] = {"since": since, **_range(prefix)}
         return rows_of(await self._ended_runs(values))
 
@@ -234,10 +232,6 @@ class DatabaseStore(SharedQueries, ABC):
         """
 
     @abstractmethod
-    async def _texts(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """Return the rows of `SELECT_TEXTS`."""
-
-    @abstractmethod
     async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
         """Return the conversation of a run and the sequence number of its first record."""
 
@@ -276,11 +270,6 @@ def list_query(values: Mapping[str, object], mark: str, names: Mapping[str, str]
     where += "".join(f" AND (id < {{{name}}} OR id >= {{{name}_end}})" for name in starts)
     words = {**names, **{name: mark.format(name) for name in values}}
     return SELECT_CONVERSATIONS.format(**words, where=where.format(**words))
-
-
-def texts_query(mark: str, names: Mapping[str, str]) -> str:
-    """Return the query for the texts of a conversation in the database's dialect."""
-    return SELECT_TEXTS.format(**names, **{name: mark.format(name) for name in ("conversation", "pattern")})
 
 
 def ended_runs_query(values: Mapping[str, object], mark: str, names: Mapping[str, str]) -> str:

@@ -7,8 +7,9 @@ refers to.
 """
 
 import re
+import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
@@ -30,6 +31,12 @@ from sidestream.tools.interruption import InterruptionPolicy
 
 LONG_TEXT = 16 * 1024
 """Maximum length of a string in provider JSON, in characters. Longer ones, mostly images in base64, become blobs."""
+
+SHARED_TEXT = 256
+"""Maximum length of a system prompt or tool definition in a request's record. Longer ones become blobs."""
+_DATA_URL = r"data:[\w.+/;=-]{1,100};base64,"
+CONVERSATION = ("messages", "input", "contents")
+"""Fields in which APIs take the conversation. The other fields are the same in many requests."""
 
 
 class _Body(Struct, frozen=True, tag_field="type", omit_defaults=True):
@@ -74,6 +81,42 @@ class RequestPrepared(_Body, frozen=True, tag="request-prepared"):
     """Features that the request omits because the provider refused or lacks them."""
     defers_output: bool = False
     """Whether the typed answer needs a separate request."""
+
+
+class RequestSent(_Body, frozen=True, tag="request-sent"):
+    """Records a request that is about to be sent, without its headers, as the change from an earlier one.
+
+    `Conversation.requests` puts the bodies together again.
+    """
+
+    model: str
+    """Model as `provider:name`."""
+    path: str
+    """Path of the API, without its query."""
+    body: jsontext.JsonObject
+    """Fields of the request's JSON that differ from the earlier request. An array holds its items after `kept`."""
+    step: int = 0
+    """Index in its turn of the step that the response is for."""
+    base: int = 0
+    """Sequence number of the earlier request. Zero means that `body` is complete."""
+    kept: dict[str, int] = {}
+    """Leading items that an array shares with the earlier request's, by field."""
+    gone: tuple[str, ...] = ()
+    """Fields that only the earlier request has."""
+    encoder: str = ""
+    """Version of Sidestream that encoded the request."""
+    texts: tuple[int, ...] = ()
+    """Sequence numbers of the records whose text appears in `body` as `{"$of": number}`."""
+
+
+class ResponseReceived(_Body, frozen=True, tag="response-received"):
+    """The provider's own bytes of a response. It has no effect on the history."""
+
+    content: bytes
+    """A whole body, or the events of a stream in the format of server-sent events."""
+    step: int = 0
+    status: int = 200
+    is_stream: bool = True
 
 
 class ToolStarted(_Body, frozen=True, tag="tool-started"):
@@ -137,6 +180,23 @@ class Noted(_Body, frozen=True, tag="noted"):
     details: jsontext.JsonObject
 
 
+class Forked(_Body, frozen=True, tag="forked"):
+    """Records that the conversation was copied from another one, up to here. The rest is its own."""
+
+    conversation: str
+    """Id of the other conversation."""
+    seq: int
+    """Sequence number of the record after which it was forked."""
+    changes: jsontext.JsonObject = {}
+    """Facts that were changed, by kind."""
+    copied: int = 0
+    """Records from the other log, including those after `seq` that were replayed."""
+    equal: int = 0
+    """Replayed requests, each equal to the recorded one."""
+    parted: str = ""
+    """First field of the first request that differs from the recorded one, with both values."""
+
+
 class CheckedClaim(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One of the claims in an answer, and what its cited page proves."""
 
@@ -154,12 +214,12 @@ class CheckedClaim(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PageSnapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A page as it was when a claim was compared with it."""
+    """A page or a file as it was when a claim was compared with it."""
 
     sha256: str
     """Digest of its bytes, which the store has as a blob."""
     url: str
-    """URL that answered, after redirects."""
+    """URL that answered, after redirects, or the id or name of the file."""
     retrieved_at: str
     """Time at which its server last confirmed it, in RFC 3339 format."""
     mime_type: str = ""
@@ -168,7 +228,7 @@ class PageSnapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EvidenceChecked(_Body, frozen=True, tag="evidence-checked"):
-    """Records that the pages cited in an answer were fetched and compared with it. It has no effect on the history."""
+    """Records that cited pages and files were read and compared with an answer. It has no effect on the history."""
 
     claims: tuple[CheckedClaim, ...]
     snapshots: tuple[PageSnapshot, ...] = ()
@@ -179,6 +239,8 @@ Body = (
     | RunStarted
     | Segment
     | RequestPrepared
+    | RequestSent
+    | ResponseReceived
     | ToolStarted
     | ToolSuspended
     | ApprovalAsked
@@ -189,6 +251,7 @@ Body = (
     | TurnDiscarded
     | TurnKept
     | Noted
+    | Forked
     | EvidenceChecked
 )
 
@@ -245,9 +308,16 @@ STEP_FINISH = "step-finish"
 CHECKED = "evidence-checked"
 """Kind of the record whose blobs are mostly pages. They are read only by those who ask for them."""
 STARTED = "run-started"
-TEXT_KINDS = ("message", "text", "text-delta")
+REQUEST = "request-sent"
+RESPONSE = "response-received"
+_UNREAD = frozenset({STEP_FINISH, REQUEST, RESPONSE})
+"""Kinds of records whose blobs are read only by those who ask for them."""
+INCREMENT = "text-delta"
+"""Kind of the increments of an open text block."""
+TEXT_KINDS = ("message", "text", INCREMENT)
 """Kinds of the records with the text of messages and answers."""
-ENDINGS = frozenset({"finish", "cancelled", "discarded", "kept", "message"})
+FORKED = "forked"
+ENDINGS = frozenset({"finish", "cancelled", "discarded", "kept", "message", FORKED})
 """Kinds of records after which no run is in progress."""
 
 
@@ -258,7 +328,7 @@ def kind_of(body: Body) -> str:
 
 def content_of(row: Row) -> tuple[str, ...]:
     """Return the digests of the blobs that hold a part of the record itself."""
-    if row.kind == STEP_FINISH:
+    if row.kind in _UNREAD:
         return ()
     if row.kind == CHECKED:
         return tuple(digest for digest in row.blobs if re.search(rf'"\$\w+":\s*"{digest}"'.encode(), row.body))
@@ -273,23 +343,11 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
     """
     try:
         data, blobs = _packed(body)
-        if not blobs or kind_of(body) == STEP_FINISH:
+        if not blobs or kind_of(body) in (STEP_FINISH, REQUEST):
             _whole(_decoded(data))
     except (AttributeError, TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise StoreError(f"a record ({kind_of(body)}) cannot be stored: {error}") from error
     return data, blobs
-
-
-def changed_by(body: Body, function: Callable[[jsontext.JsonObject], jsontext.JsonObject]) -> Body:
-    """Return a body as a function changes its JSON. Raises StoreError if the result is not a record of its kind."""
-    plain = msgspec.to_builtins(body, builtin_types=(bytes,))
-    try:
-        found = msgspec.convert(function(plain), Body, builtin_types=(bytes,))
-    except msgspec.ValidationError as error:
-        raise StoreError(f"before_store made a record ({kind_of(body)}) invalid: {error}") from error
-    if kind_of(found) != kind_of(body):
-        raise StoreError(f"before_store must not change the kind of a record: {kind_of(body)} became {kind_of(found)}")
-    return found
 
 
 def _packed(body: Body) -> tuple[bytes, dict[str, bytes]]:
@@ -299,10 +357,15 @@ def _packed(body: Body) -> tuple[bytes, dict[str, bytes]]:
         return _pack_step(body)
     if _has_only_text(body) and len(data := jsontext.dumps(body)) <= LONG_TEXT:
         return data, {}
+    if isinstance(body, RequestSent):
+        return _pack_request(body)
     blobs: dict[str, bytes] = {}
     # Events are JSON, so bytes in them represent base64.
     key = "$base64" if isinstance(body, Segment) and body.kind == "tool-event" else "$bytes"
     plain = msgspec.to_builtins(body, builtin_types=(bytes,))
+    if isinstance(body, ResponseReceived):
+        _whole(msgspec.convert(plain, Body, builtin_types=(bytes,)))
+        return jsontext.dumps({**plain, "content": {"$zlib": _put(zlib.compress(body.content), blobs)}}), blobs
     try:
         tree = _outside(plain, blobs, key)
     except RecursionError:  # A tool result may nest to any depth; keep it inline.
@@ -332,6 +395,32 @@ def _pack_step(body: Segment) -> tuple[bytes, dict[str, bytes]]:
     return jsontext.dumps(replace(body, parts=(replace(part, outcome=outcome), *others))), blobs
 
 
+def _pack_request(body: RequestSent) -> tuple[bytes, dict[str, bytes]]:
+    """Serialize a request, moving what many requests have in common to blobs."""
+    blobs: dict[str, bytes] = {}
+    try:
+        fields = {name: stored_field(name, value, blobs) for name, value in body.body.items()}
+    except RecursionError:
+        return jsontext.dumps(body), {}
+    return jsontext.dumps(replace(body, body=fields)), blobs
+
+
+def stored_field(name: str, value: Any, blobs: dict[str, bytes]) -> Any:
+    """Return a request's field with blob addresses in place of what is long or common to many requests."""
+    if name in CONVERSATION and isinstance(value, list):
+        return [
+            _outside(item, blobs, "$url", SHARED_TEXT if _is_instruction(item) else LONG_TEXT)
+            for item in cast(list[Any], value)
+        ]
+    if isinstance(value, dict | list) and len(data := jsontext.dumps(value)) >= SHARED_TEXT:
+        return {"$json": _put(data, blobs)}
+    return _outside(value, blobs, "$url", SHARED_TEXT)
+
+
+def _is_instruction(item: Any) -> bool:
+    return jsontext.as_object(item).get("role") in ("system", "developer")
+
+
 def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
     """Decode the record of a row.
 
@@ -346,7 +435,7 @@ def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
 
 
 def _body(row: Row, load: Callable[[str], bytes] | None) -> Body:
-    has_content = row.blobs and row.kind != STEP_FINISH
+    has_content = row.blobs and row.kind not in (STEP_FINISH, REQUEST)
     if older_names.is_used(row.kind, row.body):
         return _whole(_of_older_names(row, load))
     if not has_content and not (row.kind == "message" and b'"arguments' in row.body):
@@ -429,21 +518,28 @@ def _with_outcome(body: Segment) -> Segment:
     return replace(body, parts=(replace(part, outcome=outcome, provider_metadata=None), *others))
 
 
-def _outside(value: Any, blobs: dict[str, bytes], key: str) -> Any:
-    """Replace bytes and long strings by blob addresses. Bytes get this key."""
+def _outside(value: Any, blobs: dict[str, bytes], key: str, limit: int = LONG_TEXT) -> Any:
+    """Replace bytes and strings longer than `limit` by blob addresses. Bytes get this key.
+
+    With the key `$url`, for JSON without bytes, files in data: URLs are stored in binary.
+    """
     match value:
         case bytes():
             return {key: _put(value, blobs)}
-        case str() if len(value) > LONG_TEXT:
+        case str() if len(value) > limit:
+            if key == "$url" and (url := re.match(_DATA_URL, value)):
+                data = _from_base64(value[url.end() :])
+                if data is not None:
+                    return {"$url": url[0], "$base64": _put(data, blobs)}
             # Store a file that the provider sent as base64 in binary, so that other records can share it.
             data = _from_base64(value)
             if data is not None:
                 return {"$base64": _put(data, blobs)}
             return {"$text": _put(value.encode("utf-8", "surrogatepass"), blobs)}
         case dict():
-            return {name: _outside(inner, blobs, key) for name, inner in cast(dict[str, Any], value).items()}
+            return {name: _outside(inner, blobs, key, limit) for name, inner in cast(dict[str, Any], value).items()}
         case list() | tuple():
-            return [_outside(inner, blobs, key) for inner in cast(list[Any], value)]
+            return [_outside(inner, blobs, key, limit) for inner in cast(list[Any], value)]
         case _:
             return value
 
@@ -463,9 +559,21 @@ def _put(data: bytes, blobs: dict[str, bytes]) -> str:
     return digest
 
 
+def body_of(request: Record, blobs: Mapping[str, bytes]) -> jsontext.JsonObject:
+    """Return the `body` of a `RequestSent` with its blobs in place. Those that are not given stay addresses."""
+    assert isinstance(request.body, RequestSent)
+    return _inside(request.body.body, frozenset(request.blobs) & blobs.keys(), blobs.__getitem__)
+
+
 def _inside(value: Any, known: frozenset[str], load: Callable[[str], bytes] | None) -> Any:
     """Replace blob addresses by the content. Only addresses that the record itself lists count."""
     match value:
+        case {"$url": str(start), "$base64": str(digest), **others} if not others and digest in known:
+            return start + b64encode(load(digest)).decode() if load else f"{start}sha256:{digest}"
+        case {"$json": str(digest), **others} if not others and digest in known:
+            return jsontext.loads(load(digest)) if load else f"sha256:{digest}"
+        case {"$zlib": str(digest), **others} if not others and digest in known:
+            return zlib.decompress(load(digest)) if load else f"sha256:{digest}".encode()
         case {"$bytes": str(digest), **others} if not others and digest in known:
             return load(digest) if load else f"sha256:{digest}".encode()
         case {"$base64": str(digest), **others} if not others and digest in known:

@@ -60,7 +60,8 @@ class Markers:
         """
         if step != self._step:
             self._step, self._last, self._left = step, {}, MAX_SEARCHED
-        if source.start is None or source.text_id is None or self._left <= 0:
+        is_checked = source.evidence.state != "unchecked"  # The run reports it again.
+        if is_checked or source.start is None or source.text_id is None or self._left <= 0:
             return source
         text = self._text_with(source.text_id, text_of(source.text_id), new)
         span = marker_at(text, source.start, source.end)

@@ -17,6 +17,9 @@ Or script a server on loopback, faults included:
 
 The fake also plays its scripts over a WebSocket, for `Agent(transport="websocket")`.
 
+`replay_run` runs an agent again on a logged run, and compares its requests. `cache_steps` says what broke its
+prompt cache.
+
 `crash_loop` kills a program at every point where it writes, `hostile_server` is an MCP server that misbehaves,
 `RecordingTransport` records live traffic, `check_stream` checks that a stream of parts is legal, and `no_leaks`
 checks that no task, file descriptor or thread is left behind.
@@ -29,7 +32,10 @@ from sidestream.lazy import lazy_names
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
+        "agent.replayed": "ReplayMismatch ReplayedRun replay_run",
         "replay.capture": "RecordingTransport",
+        "replay.cassette": "Cassette",
+        "replay.prompt_cache": "CacheStep cache_steps",
         "replay.recording": "Exchange RecordedRequest RecordedResponse Recording",
         "replay.transport": "ReplayTransport",
         "testing.chat_script": "ChatScript",
@@ -44,8 +50,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "html_page json_reply pixel_png recorded sse"
         ),
         "testing.responses_script": "ResponsesScript responses_function_call responses_text steer_report",
-        "testing.scripted": "ModelReply ScriptedModel",
-        "testing.scripted_parts": "ScriptedReply tool_call",
-        "testing.socket_responder": "socket_close socket_frame",
+        "testing.scripted": "ModelReply ScriptedModel ScriptedReply tool_call",
+        "testing.responder": "socket_close socket_frame",
     },
 )

@@ -1,6 +1,16 @@
 """The public names, for type checkers: `__init__.py` loads each when it is first used."""
 
+from sidestream.agent.replayed import (
+    ReplayedRun as ReplayedRun,
+    ReplayMismatch as ReplayMismatch,
+    replay_run as replay_run,
+)
 from sidestream.replay.capture import RecordingTransport as RecordingTransport
+from sidestream.replay.cassette import Cassette as Cassette
+from sidestream.replay.prompt_cache import (
+    CacheStep as CacheStep,
+    cache_steps as cache_steps,
+)
 from sidestream.replay.recording import (
     Exchange as Exchange,
     RecordedRequest as RecordedRequest,
@@ -36,12 +46,16 @@ from sidestream.testing.replies import (
     recorded as recorded,
     sse as sse,
 )
+from sidestream.testing.responder import socket_close as socket_close, socket_frame as socket_frame
 from sidestream.testing.responses_script import (
     ResponsesScript as ResponsesScript,
     responses_function_call as responses_function_call,
     responses_text as responses_text,
     steer_report as steer_report,
 )
-from sidestream.testing.scripted import ModelReply as ModelReply, ScriptedModel as ScriptedModel
-from sidestream.testing.scripted_parts import ScriptedReply as ScriptedReply, tool_call as tool_call
-from sidestream.testing.socket_responder import socket_close as socket_close, socket_frame as socket_frame
+from sidestream.testing.scripted import (
+    ModelReply as ModelReply,
+    ScriptedModel as ScriptedModel,
+    ScriptedReply as ScriptedReply,
+    tool_call as tool_call,
+)

@@ -22,8 +22,7 @@ from msgspec.structs import replace
 from sidestream.jsontext import as_object, loads
 from sidestream.parts import Json
 from sidestream.testing.replies import Reply, error_reply
-from sidestream.testing.responder import Responder, response_head
-from sidestream.testing.socket_responder import SocketResponder, accept_key
+from sidestream.testing.responder import Responder, SocketResponder, accept_key, response_head
 
 _MAX_HEAD_BYTES = 256 * 1024
 

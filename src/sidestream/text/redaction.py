@@ -163,18 +163,22 @@ def _may_be_secret(name: str, value: str) -> bool:
 
 def redact(text: str) -> str:
     """Replace every registered value, and everything that looks like a secret, with `[redacted]`."""
-    text, spans = str(text), list[tuple[int, int]]()
+    text = without_registered(str(text))
+    for pattern, replacement in _compiled_rules():
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def without_registered(text: str) -> str:
+    """Replace every registered value with `[redacted]`, and leave everything else unchanged."""
+    spans = list[tuple[int, int]]()
     for forms in list(_secrets.values()):
         for form in forms:
             start = text.find(form)
             while start >= 0:
                 spans.append((start, start + len(form)))
                 start = text.find(form, start + 1)
-    if spans:
-        text = _without(text, spans)
-    for pattern, replacement in _compiled_rules():
-        text = pattern.sub(replacement, text)
-    return text
+    return _without(text, spans) if spans else text
 
 
 def redact_url(url: str) -> str:

@@ -1,14 +1,34 @@
-"""Handling of interrupted calls when a turn is resumed, and the parts that report them."""
+"""Resumption of a turn: the state to continue from, and the interrupted calls with the parts that report them."""
 
 from collections.abc import Callable, Mapping
 
+from sidestream.errors import ConfigurationError
 from sidestream.parts import Custom, StreamPart, ToolCall
+from sidestream.tools.approvals import ApprovalError, Decision
 from sidestream.tools.interruption import INTERRUPTED, InterruptionPolicy, failure, notice
 from sidestream.turn import ledger, rounds
 from sidestream.turn.rounds import ToolFacts
-from sidestream.turn.state import TurnState
+from sidestream.turn.state import AwaitDecision, Over, RunState, TurnState, copied
 
 Tools = Mapping[str, ToolFacts]
+
+
+def resumed_state(state: RunState | str | bytes, decisions: list[Decision]) -> tuple[TurnState, list[Decision] | None]:
+    """Return a copy of the state to continue from, and the decisions, or None if it does not wait for any.
+
+    Raises ConfigurationError if the run has finished, and ApprovalError for decisions that it does not wait for.
+    """
+    given = RunState.from_json(state) if isinstance(state, str | bytes) else state
+    turn_state = copied(given.turn)
+    if isinstance(turn_state.command, Over):
+        raise ConfigurationError("the run has finished; there is nothing to resume")
+    turn_state = ledger.resumable(turn_state)
+    is_waiting = isinstance(turn_state.command, AwaitDecision)
+    if decisions and not is_waiting:
+        raise ApprovalError("the run is not waiting for a decision")
+    if not decisions and ledger.has_unreported(turn_state):
+        return turn_state, None  # The run reports what was interrupted, requests decisions, and waits for them.
+    return turn_state, decisions if is_waiting else None
 
 
 def ask_instead(state: TurnState, tools: Tools, new_id: Callable[[], str]) -> None:

@@ -6,7 +6,7 @@ Only this module defines what they mean for the state. Pure: no I/O, no clock.
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
@@ -42,7 +42,6 @@ from sidestream.parts import (
     Usage,
     program_of,
 )
-from sidestream.stream.markers import Markers
 from sidestream.tools.approvals import (
     Decision,
     PendingApproval,
@@ -68,6 +67,9 @@ from sidestream.turn.state import (
     background_in,
 )
 
+if TYPE_CHECKING:
+    from sidestream.stream.markers import Markers
+
 UNCERTAIN = "was started before the run broke off; no result was recorded, so it may have run already"
 HELD = "was to run beside a call that may have run already"
 
@@ -75,6 +77,8 @@ CONTEXT = "context"
 """Entry of `without` for a request that was too long, so that the next one is shorter."""
 MODEL_FALLBACK = "sidestream.model-fallback"
 """Kind of the part that reports that a run continues with another model."""
+JUDGED = "sidestream.citations-judged"
+"""Kind of the part that reports that a model has judged citations, and its usage."""
 _NONE: frozenset[str] = frozenset()
 _PER_STEP = frozenset({"session", "container", CONTEXT})
 """Entries of `without` that apply to one step only."""
@@ -97,7 +101,7 @@ class Ledger:
         self.fold = MessageFold(policy, state.fold, is_logged=is_logged)
         state.fold = self.fold.state
         _read(state, sources_in(state.messages))
-        self._markers = Markers()
+        self._markers: Markers | None = None
         self._brought: tuple[str, ...] = ()
 
     def _read_brought(self) -> None:
@@ -109,6 +113,11 @@ class Ledger:
 
     def placed(self, source: Source, new: Sequence[StreamPart]) -> Source:
         """Return a source with the link that cites it, if the model has written one. `new` parts are not fed yet."""
+        if self._markers is None:
+            # Not at the top: its patterns take 2 ms to compile, and most runs cite nothing.
+            from sidestream.stream.markers import Markers
+
+            self._markers = Markers()
         return self._markers.placed(source, self.fold.text_of, new, self.state.step)
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Completed]:
@@ -479,8 +488,9 @@ def _custom(state: TurnState, part: Custom) -> None:
         prepare(state, frozenset(), defers_output=False)
         model = as_object(part.data).get("model")
         state.model = model if isinstance(model, str) else state.model
-    elif part.kind == SHORTENED:
-        state.messages = shortened_by(state.messages, part.data)
+    elif part.kind in (SHORTENED, JUDGED):
+        if part.kind == SHORTENED:
+            state.messages = shortened_by(state.messages, part.data)
         used = as_object(part.data).get("usage")
         state.usage = state.usage + convert(used, Usage) if used is not None else state.usage
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sidestream.jsontext import Json
 from sidestream.limits import DEFAULT_LIMITS, Limits
-from sidestream.messages.fold import OUTPUT_REJECTED, WARNING, MessageMetadata
+from sidestream.messages.fold import OUTPUT_REJECTED, WARNING, Batch, MessageMetadata
 from sidestream.messages.message import ChatMessage, Numbers
 from sidestream.messages.shortening import OVERFLOWED, is_shortenable
 from sidestream.messages.steering import opening_role
@@ -27,7 +27,6 @@ from sidestream.parts import (
     StepStart,
     StreamPart,
     StreamStart,
-    TextDelta,
     ToolCall,
     ToolEvent,
     Usage,
@@ -216,44 +215,44 @@ class Turn:
         """End the run with an error."""
         return self._emit([*self._start(()), error, *self._finish("error", raw_reason=error.kind)])
 
-    def received(self, parts: list[StreamPart], downloads: tuple[FileRef, ...] = ()) -> list[StreamPart]:
+    def received(self, parts: Batch | list[StreamPart], downloads: tuple[FileRef, ...] = ()) -> list[StreamPart]:
         """Handle parts of the answer. `downloads` are its files, known once `finish` is among the parts."""
-        if self._has_fallback and any(map(is_output, parts)):
+        batch = Batch(parts) if isinstance(parts, list) else parts
+        joined = batch.joined()
+        if self._has_fallback and any(map(is_output, joined)):
             self._has_fallback = False
         state = self.state
-        if (len(parts) == 1 and type(parts[0]) is TextDelta) or (
-            state.is_in_step and _WATCHED.isdisjoint(map(type, parts))
-        ):
+        if state.is_in_step and _WATCHED.isdisjoint(map(type, joined)):
             # The fast path for most parts, which only extend the message.
-            self._ledger.fold.feed_all(parts)
-            self.outbox.joined = len(parts), self._ledger.fold.joined
-            return parts
-        out: list[StreamPart] = []
-        for part in parts:
-            if type(part) not in _CHANGED:
-                out.append(part)
-                continue
-            match part:
-                case Finish():
-                    state.ending = part
-                case Error() if part.kind != "tool":
-                    # Emit it after the step has ended, right before the run ends. Redact it, since a provider may
-                    # repeat the key in it.
-                    state.error = redacted(part)
-                case Error():
-                    out.append(redacted(part))
-                case Source():
-                    out.append(self._ledger.placed(part, out))
-                case _:
-                    out.append(rounds.of_server(part, self._facts))
-        if out:
-            self._emit(out)
-            self.outbox.joined = len(out), self._ledger.fold.joined
+            self._ledger.fold.feed_all(joined)
+        else:
+            batch = batch.changed(_CHANGED, self._changed)
+            self._emit(batch.joined())
+        if batch.parts:
+            self.outbox.joined = len(batch.parts), self._ledger.fold.joined
         if state.ending is not None and downloads and state.ending.reason != "error":
             state.command = Fetch(downloads)
         elif state.ending is not None:
-            return out + self._end_step()
-        return out
+            return batch.parts + self._end_step()
+        return batch.parts
+
+    def _changed(self, part: StreamPart, before: list[StreamPart]) -> StreamPart | None:
+        """Return a part of the answer as it is emitted, or None if it is not yet. `before` are new parts before it."""
+        match part:
+            case Finish():
+                self.state.ending = part
+                return None
+            case Error() if part.kind != "tool":
+                # Emit it after the step has ended, right before the run ends. Redact it, since a provider may
+                # repeat the key in it.
+                self.state.error = redacted(part)
+                return None
+            case Error():
+                return redacted(part)
+            case Source():
+                return self._ledger.placed(part, before)
+            case _:
+                return rounds.of_server(part, self._facts)
 
     def fetched(self, ref: FileRef, data: bytes) -> list[StreamPart]:
         """Emit a downloaded file, unless it was delivered before."""

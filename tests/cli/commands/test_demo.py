@@ -53,7 +53,12 @@ def test_demo_shows_every_scene_in_stages(sidestream: Run, tmp_path: Path, no_mo
     wanted = [
         *("Searched “total solar eclipse", "Opened en.wikipedia.org", "sources:", "Writing code…", "Ran Python"),
         *("day_length.png", "Made an image", "image_1.png", "timetable offers 2 tools", "timetable: departures  {"),
-        *("Writing code…", "Ran Python", "wave.svg"),
+        *("Writing code…", "Ran Python", "wave.svg", "evidence:", "quoted: The pump delivers 40 litres per minute"),
+        *(
+            "contradicted: Clean the filter every 500 hours",
+            "“500 hours”, the source “50 hours”",
+            "quoted: Close the valve",
+        ),
         *("export OPENAI_API_KEY=…", "sidestream -m openai-responses -T web_search"),
     ]
     lines = iter(done.stdout.splitlines())

@@ -36,7 +36,9 @@ def main(arguments: Sequence[str]) -> int:
         print("No key is set, so there is nothing to test here.")
         return 0
     print(SPENDING, flush=True)
-    return int(pytest.main([str(HERE), "-p", "no:cacheprovider", *arguments], plugins=[RealApis()]))
+    # The package is imported already, so pytest cannot rewrite the asserts of its own plugin, which has none.
+    options = ("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+    return int(pytest.main([str(HERE), *options, *arguments], plugins=[RealApis()]))
 
 
 if __name__ == "__main__":

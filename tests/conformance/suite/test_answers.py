@@ -155,3 +155,18 @@ async def test_history_restored_from_json_is_continued(subject: Subject) -> None
         (body,) = talk.bodies
     assert subject.tells(result.output, ANSWER, "Paris")
     assert any("Madrid" in text for text in strings(body))
+
+
+async def test_auth_function_is_called_for_each_request(wired: Subject) -> None:
+    tokens = iter(("one", "two"))
+
+    def auth() -> dict[str, str]:
+        return {"Authorization": f"Bearer {next(tokens)}"}
+
+    async with wired.open(Text("First."), Text("Second."), api_key=None, auth=auth) as talk:
+        outputs = [(await talk.agent.send("hi")).output for _ in range(2)]
+        assert talk.fake is not None
+        sent = [request.headers for request in talk.fake.requests]
+    assert outputs == ["First.", "Second."]
+    assert [headers["authorization"] for headers in sent] == ["Bearer one", "Bearer two"]
+    assert not {"x-api-key", "x-goog-api-key"} & {name for headers in sent for name in headers}

@@ -51,6 +51,8 @@ async def refused(subject: Subject, *answers: Any, kind: type[RunError] = Provid
         with pytest.raises(kind) as caught:
             await talk.agent.send("hi")
         assert talk.fake is not None
+        if kind is StreamTimeoutError:  # It may strike before the server has read the request.
+            await talk.fake.wait_for_requests(1)
         tries = len(talk.fake.requests)
     assert type(caught.value) is kind
     assert is_one_line(caught.value)

@@ -65,6 +65,18 @@ def test_make_live_runs_suite_and_make_test_does_not() -> None:
     assert "live.py" not in run("make", "--dry-run", "test").stdout
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
+def test_dry_run_of_make_test_runs_no_check(tmp_path: Path) -> None:
+    given = "Makefile pyproject.toml constraints.txt page/package.json page/package-lock.json page/index.html"
+    for name in (*given.split(), "page/vite.config.ts"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    done = run("make", "--dry-run", "-C", str(tmp_path), "test")
+    assert done.returncode == 0, done.stderr
+    assert "check-types" in done.stdout
+    assert not (tmp_path / ".checks.log").exists()
+
+
 def test_every_installed_provider_is_in_live_suite() -> None:
     found, left_out = live({})
     assert found == []

@@ -38,10 +38,11 @@ QUICK = {"first_byte_timeout_s": 20, "idle_timeout_s": 0.15, "max_resumptions": 
 
 
 def stalled(subject: Subject, frame: bytes) -> Reply:
-    """A reply that says something, then only sends this frame."""
+    """A reply that says something, all at once, then only sends this frame."""
     reply = subject.wire.script(Text("Hello there.")).reply()
     end = next(place for place, event in enumerate(reply.body) if b"Hello" in encode_event(event))
-    return replace(reply, body=reply.body[: end + 1], keepalives=Keepalives(frame, interval_s=0.005))
+    frames = Keepalives(frame, interval_s=0.005)
+    return replace(reply, body=reply.body[: end + 1], keepalives=frames, chunk_sizes=1 << 16)
 
 
 async def keep(run: Run[Any], parts: list[StreamPart]) -> None:

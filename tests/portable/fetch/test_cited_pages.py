@@ -138,6 +138,26 @@ async def test_reason_says_why_page_may_not_have_claim():
 
 
 @requirement("R231")
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (401, "needs a sign-in"),
+        (402, "paywall"),
+        (403, "subscription"),
+        (404, "does not exist any more"),
+        (410, "was removed"),
+        (451, "legal reasons"),
+        (500, "500"),
+    ],
+)
+async def test_reason_says_how_site_refuses_page(status: int, words: str):
+    async with serve({"/facts": web.Response(status=status)}) as site:
+        checked = await (await answer(site)).check_evidence(allow_hosts=[site.host])
+    found = checked.sources[0].evidence
+    assert (found.state, words in found.reason) == ("unreachable", True)
+
+
+@requirement("R231")
 async def test_reason_says_source_is_pdf():
     pdf = web.Response(body=pdf_of(["The bridge is 1870 m long."]), content_type="application/pdf")
     scan = web.Response(body=pdf_of([""]), content_type="application/pdf")

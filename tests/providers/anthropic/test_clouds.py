@@ -1,6 +1,7 @@
 """Claude on clouds: URLs, credentials, and the requests that each host gets."""
 
 import json
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,15 @@ def test_key_variable_is_used(monkeypatch: pytest.MonkeyPatch, host: ClaudeHost)
 def test_aws_host_without_key_is_signed(name: str) -> None:
     assert call_of(name, api_key=None).sign is not None
     assert call_of(name).sign is None
+
+
+def test_missing_package_is_named_unless_key_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "botocore.auth", None)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setitem(sys.modules, "google.auth", None)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(MissingKeyError, match="AWS_BEARER_TOKEN_BEDROCK"):
+        model_of("anthropic-bedrock", api_key=None)
+    with pytest.raises(ConfigurationError, match="pip install google-auth"):
+        model_of("anthropic-vertex", api_key=None)
 
 
 def test_workspace_of_aws_is_required(monkeypatch: pytest.MonkeyPatch) -> None:

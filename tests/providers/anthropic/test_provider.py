@@ -10,13 +10,15 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
+from sidestream.messages.fold import Batch
 from sidestream.messages.message import ChatMessage
-from sidestream.parts import Custom
+from sidestream.parts import Custom, Finish
 from sidestream.providers.anthropic import PROVIDER, AnthropicOptions
 from sidestream.providers.anthropic.files import read_file
 from sidestream.providers.anthropic.provider import MessagesModel
-from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings
+from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings, decode_all
 from sidestream.providers.registry import find_provider
+from sidestream.testing import MessagesScript
 from sidestream.text.redaction import redact
 from sidestream.tools.server_side import ImageGeneration, WebFetch
 from sidestream.wire.http import HttpTransport
@@ -222,6 +224,27 @@ def test_models_are_listed_with_capabilities():
 def test_recorded_decoder_matches_only_model_calls(method: str, path: str, is_model_call: bool):
     for body in ({"model": "claude-x", "messages": "?"}, None, "text"):
         assert (PROVIDER.recorded_decoder(method, path, body) is not None) is is_model_call
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages", {"model": "claude@latest"}),
+        ("/v1/projects/p/locations/eu/publishers/anthropic/models/claude%40latest:streamRawPredict", {}),
+        ("/model/claude%40latest/invoke-with-response-stream", {"anthropic_version": "bedrock-2023-05-31"}),
+    ],
+    ids=["anthropic", "vertex", "bedrock"],
+)
+def test_replayed_answer_belongs_to_requested_model(path: str, body: dict[str, Any]):
+    decoder = PROVIDER.recorded_decoder("POST", path, body)
+    assert decoder is not None
+    events = [json.dumps(event).encode() for event in MessagesScript().text("Hi.").events()]
+    batch = Batch()
+    decode_all(decoder, events, batch)
+    finish = batch.parts[-1]
+    assert isinstance(finish, Finish)
+    assert finish.outcome is not None
+    assert finish.outcome.message_metadata["_anthropic_session"]["model"] == "claude@latest"
 
 
 def test_provider_import_is_light():

@@ -188,6 +188,14 @@ def test_annotations_become_sources_with_character_offsets(annotation: dict[str,
         assert one(parts, TextEnd).annotations == (cited,)
 
 
+@pytest.mark.parametrize("kind", ["word_info", "speech_metadata"])
+def test_annotations_of_speech_are_kept_and_cite_nothing(kind: str):
+    spoken = {"type": kind, "start_index": 0, "end_index": 5, "start_offset": "0.2s"}
+    for parts in both_interactions(script().text("Hello world", annotations=[spoken])):
+        assert one(parts, TextEnd).annotations == (spoken,)
+        assert not any(isinstance(part, Source | Raw) for part in parts)
+
+
 @requirement("R66")
 @pytest.mark.parametrize(("status", "reason"), STATUSES.items())
 def test_statuses_map_to_finish_reasons(status: str, reason: str):

@@ -18,8 +18,9 @@ from pydantic import BaseModel
 from requirements import requirement
 from server.chat_client import paused
 from server.response_client import ADD, KEY, Served, events_in, responding, said, served_agents
-from sidestream import Agent, CodeInterpreter
+from sidestream import Agent, CodeInterpreter, OpenAIResponsesOptions
 from sidestream.mcp import MCPServer
+from sidestream.providers.openai.responses import OpenAIServerSideTool
 from sidestream.server.responses.api import whole
 from sidestream.server.responses.input_items import read_input
 from sidestream.server.responses.request import PreparedRequest, ResponsesRequest, prepared
@@ -785,6 +786,18 @@ async def test_always_searching_model_is_not_forced(tmp_path: Path):
             await served.client.responses.create(model="main", input="Hi", tools=[one], tool_choice=one)
             sent = fake.requests[0].json
             assert ("web_search_options" in sent, "tools" in sent, "tool_choice" in sent) == (True, False, False)
+
+
+@requirement("R140")
+async def test_request_tools_are_added_to_tools_of_agent_options(tmp_path: Path):
+    async with FakeProvider([ResponsesScript().text("Done.").reply()]) as fake:
+        options = OpenAIResponsesOptions(server_side_tools={OpenAIServerSideTool.WEB_SEARCH})
+        agent = Agent("openai-responses", base_url=fake.base_url, api_key=KEY, options=options)
+        async with served_agents({"main": agent}, fake, tmp_path) as served:
+            tools: Json = [{"type": "code_interpreter", "container": {"type": "auto"}}]
+            await served.client.responses.create(model="main", input="Hi", tools=tools)
+        sent = {tool["type"] for tool in fake.requests[0].json["tools"]}
+    assert sent == {"web_search", "code_interpreter"}
 
 
 @requirement("R140")

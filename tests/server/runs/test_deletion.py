@@ -15,7 +15,7 @@ from sidestream import Agent
 from sidestream.durable.log.jobs import Job
 from sidestream.errors import BlobError, ConflictError
 from sidestream.server.errors import RequestError
-from sidestream.server.server import Retention, Server
+from sidestream.server.server import BATCH, Retention, Server
 from sidestream.server.settings import ServerSettings
 from sidestream.store import Store, open_store
 from sidestream.store.wrapped import WrappedStore
@@ -133,6 +133,14 @@ async def test_chat_expires_when_all_branches_are_old(where: str) -> None:
         assert await later.sweep() == 2
         assert await ids(server) == {"anna/busy"}, "its run is in progress"
         fake.release(gate)
+
+
+@requirement("R144")
+async def test_more_expired_chats_than_one_batch_are_deleted(where: str) -> None:
+    async with server_at(NOWHERE, where) as server:
+        await write(server, *(f"anna/{number}" for number in range(BATCH + 1)), age_s=100.0)
+        assert await Retention(server.store, server.runs, 50.0).sweep() == BATCH + 1
+        assert await ids(server) == set()
 
 
 class Counting(WrappedStore):

@@ -17,7 +17,7 @@ from server.processes import server_process, worker_process
 from server.serving import agent_of
 from sidestream import Agent
 from sidestream.durable.engines.embedded import EmbeddedEngine
-from sidestream.durable.engines.protocol import Claim, Outcome
+from sidestream.durable.engines.protocol import Claim
 from sidestream.durable.log.jobs import Job
 from sidestream.durable.worker.worker import Worker
 from sidestream.server import create_app
@@ -195,12 +195,12 @@ async def test_run_unknown_to_engine_is_reconciled(where: str) -> None:
 
 @requirement("R160")
 async def test_decision_made_at_server_is_executed_by_worker(where: str) -> None:
-    drives: list[Outcome] = []
+    carried: list[str] = []
 
     class Counting(Worker):
-        async def drive(self, claim: Claim) -> Outcome:
-            drives.append(await super().drive(claim))
-            return drives[-1]
+        async def carry(self, claim: Claim, *args: Any, **options: Any) -> None:
+            carried.append(claim.task.conversation)
+            await super().carry(claim, *args, **options)
 
     def look() -> str:
         """Looks."""
@@ -235,4 +235,5 @@ async def test_decision_made_at_server_is_executed_by_worker(where: str) -> None
             await engine.aclose()
             await store.aclose()
             await server.aclose()
-        assert [outcome.is_waiting for outcome in drives][:1] == [True]
+        # One claim or two: the decision may come before the first claim is released.
+        assert carried == ["/talk", "/talk"]

@@ -110,11 +110,19 @@ async def test_log_has_every_finished_block_once_in_order(store: Store) -> None:
     desk = Desk()
     async with FakeProvider(looking()) as fake:
         await Chat(agent_at(fake, desk), store=store, id="talk").send("look")
-    step = ["step-start", "response-metadata", "tool-call", "step-finish", "tool-started", "tool-result"]
+    step = [
+        "request-sent",
+        "step-start",
+        "response-metadata",
+        "tool-call",
+        "step-finish",
+        "tool-started",
+        "tool-result",
+    ]
     assert await kinds(store, "talk") == [
         *["message", "run-started", "stream-start"],
         *[*step, *step],
-        *["step-start", "response-metadata", "text", "step-finish", "finish"],
+        *["request-sent", "step-start", "response-metadata", "text", "step-finish", "finish"],
     ]
 
 
@@ -466,27 +474,28 @@ async def test_failing_store_leaves_run_intact_and_is_reported_once(tmp_path: Pa
     assert len(chat.messages) == 8
     rows = await store.read("talk")
     await store.aclose()
-    whole = await _whole_log(tmp_path)
+    whole, _ = await _whole_log(tmp_path)
     stored, expected = ([row.kind for row in some if row.kind not in INCREMENTS] for some in (rows, whole))
     assert stored == expected[: len(stored)]
 
 
-async def _whole_log(folder: Path) -> list[Row]:
+async def _whole_log(folder: Path) -> tuple[list[Row], dict[str, bytes]]:
     store = open_store(folder / "whole.db")
     async with FakeProvider(looking()) as fake:
         await Chat(agent_at(fake, Desk()), store=store, id="talk").send("look")
     rows = await store.read("talk")
+    blobs = {digest: await store.blob(digest) for row in rows for digest in row.blobs}
     await store.aclose()
-    return rows
+    return rows, blobs
 
 
 @requirement("R84", "F32")
 async def test_run_resumes_from_every_prefix_of_its_log(tmp_path: Path) -> None:
     """Wherever a process ends, a recorded result is not made again, and a tool that may have run is asked about."""
-    rows = await _whole_log(tmp_path)
+    rows, blobs = await _whole_log(tmp_path)
     for length in range(2, len(rows)):
         store = open_store(tmp_path / f"{length}.db")
-        await store.append("talk", 0, rows[:length])
+        await store.append("talk", 0, rows[:length], blobs)
         kept = [row.kind for row in rows[:length]]
         recorded, started = kept.count("tool-result"), kept.count("tool-started")
         desk = Desk()

@@ -125,6 +125,7 @@ INVALID_PARTS: dict[str, Emitted] = {
     "object": ToolEvent("t", "delta", {"x": object()}),
     "integer": ToolEvent("t", "delta", {"x": 10**5000}),
     "key": Custom("c", {(1, 2): 3}),
+    "depth": ToolEvent("t", "delta", {"x": json.loads("[" * 200 + "]" * 200)}),
 }
 
 

@@ -5,9 +5,11 @@ import tracemalloc
 import pytest
 
 from requirements import requirement
+from sidestream.parts import StepStart, StreamPart, TextDelta, TextEnd, TextStart
 from sidestream.store import Store
 from sidestream.store.log.search import search
-from support.stores import message
+from sidestream.store.records import Row, Segment, pack
+from support.stores import message, row
 
 LONG = 100_000
 
@@ -30,6 +32,39 @@ async def test_conversations_are_found_by_all_words_best_first(store: Store):
     assert await found('eclipse OR "') == []
     hits = await search(store, "trains", 1)
     assert (hits[0].role, "**trains**" in hits[0].text) == ("user", True)
+
+
+def written_slowly(seq: int, *pieces: str, closes: bool = True) -> list[Row]:
+    """The rows of a block of which the log had a piece at a time."""
+    bodies: list[Segment] = []
+    for number, piece in enumerate(pieces):
+        parts: list[StreamPart] = [TextStart("msg_1")] if number == 0 else []
+        parts.append(TextDelta("msg_1", piece))
+        is_last = closes and number == len(pieces) - 1
+        parts += [TextEnd("msg_1")] if is_last else []
+        bodies.append(Segment("text" if is_last else "text-delta", tuple(parts)))
+    return [row(seq + number, body.kind, body=pack(body)[0]) for number, body in enumerate(bodies)]
+
+
+@requirement("R170", "R215")
+async def test_search_finds_words_across_increments(store: Store):
+    left = written_slowly(2, "In Lu", "xor ", closes=False)
+    step = row(4, "step-start", body=pack(Segment("step-start", (StepStart(0),)))[0])
+    again = written_slowly(5, "The longest tot", "ality", " for dec", "ades.")
+    await store.append("a", 0, [message(1, "Where?"), *left, step, *again])
+    await store.append("b", 0, [message(1, "Nothing."), *written_slowly(2, "Tot", "als for", " long.")])
+
+    async def listed(text: str) -> list[str]:
+        return [info.id for info in await store.conversations(search=text)]
+
+    for text in ("longest totality", "LUXOR", "decades", "The longest totality for decades."):
+        assert await listed(text) == ["a"], text
+    assert await listed("totals for long") == ["b"]
+    assert sorted(await listed("tot")) == ["a", "b"]
+    for text in ("xor The", "decades.Tot", "totality."):
+        assert await listed(text) == [], text
+    hits = await search(store, '"longest totality"')
+    assert [(hit.conversation.id, hit.text) for hit in hits] == [("a", "The **longest totality** for decades.")]
 
 
 @pytest.mark.parametrize("query", ["", '"', "*", "-", "()"])

@@ -312,6 +312,22 @@ async def test_hundreds_of_tails_share_one_listening_connection(
             pass
 
 
+async def test_change_is_reported_once(store: PostgresStore):
+    await store.append("talk", 0, rows(1, 1))
+    async with aclosing(store.changes("topic")) as changes:
+        async with asyncio.timeout(BOUND_S):
+            await anext(changes)
+            await store.execute("DELETE FROM {posts}", notify="topic")
+            await anext(changes)
+        another = asyncio.create_task(anext(changes))
+        for seq in range(2, 22):
+            await store.append("talk", seq - 1, rows(seq, seq))
+        assert not another.done()
+        await store.execute("DELETE FROM {posts}", notify="topic")
+        async with asyncio.timeout(BOUND_S):
+            await another
+
+
 async def test_unused_channel_is_unsubscribed(store: PostgresStore, postgres_server: Server, postgres_url: str):
     schema = postgres_url.partition("&schema=")[2]
     await store.append("talk", 0, rows(1, 1))

@@ -21,7 +21,7 @@ from sidestream.store.records import MessageAdded, RunStarted, Segment, pack
 from sidestream.store.sqlite.store import SqliteStore
 from store.sqlite.corruption import DAMAGES, PAGE, history
 from support.places import TESTS
-from support.stores import digest_of, row, rows
+from support.stores import digest_of, message, row, rows
 from support.warm import run
 
 PROGRAM = Path(__file__).with_name("corruption.py")
@@ -86,6 +86,29 @@ async def test_repair_time_grows_with_file_and_not_with_gap(tmp_path: Path):
     _, left = await repaired(path)
     assert left
     assert time.monotonic() - start < 30
+
+
+@requirement("F33")
+@pytest.mark.parametrize("damaged", [1, 2, 3, 4, 5])
+async def test_repair_loses_only_records_of_damaged_pages(tmp_path: Path, damaged: int):
+    path, count = tmp_path / "talks.db", 30
+    store = SqliteStore(path)
+    # A page has room for one of these records.
+    for number in range(count):
+        await store.append(f"talk-{number}", 0, [message(1, f"{'x' * (PAGE * 3 // 4)}<{number}>")])
+    await store.aclose()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = bytearray(path.read_bytes())
+    for number in range(10, 10 + damaged):
+        page = data.index(f"<{number}>".encode()) // PAGE * PAGE
+        data[page : page + PAGE] = bytes(PAGE)
+    path.write_bytes(data)
+    store = SqliteStore(path)
+    await store.check(repair=True)
+    lost = [number for number in range(count) if not await store.read(f"talk-{number}")]
+    await store.aclose()
+    assert lost == [*range(10, 10 + damaged)]
 
 
 @requirement("F33")

@@ -44,6 +44,11 @@ class Oven:
     async def started(self) -> None:
         await eventually(lambda: bool(self.tasks))
 
+    def empty(self) -> None:
+        """Removes all tasks."""
+        for file in self.folder.glob("*.json"):
+            file.unlink()
+
     def change(self, **fields: Any) -> None:
         """Changes the only task."""
         (task,) = self.tasks

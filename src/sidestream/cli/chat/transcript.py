@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from sidestream import jsontext
 from sidestream.cli.chat.approvals import escape_unprintable
 from sidestream.cli.display import formatting
 from sidestream.cli.display.progress import Detail, ProgressView
@@ -139,8 +140,12 @@ class Transcript:
     def tool_suspended(self, body: records.ToolSuspended, record: records.Record) -> None:
         """Render nothing, because the suspended subagent's approvals have their own records."""
 
-    def unseen(self, body: records.RequestPrepared | records.Noted, record: records.Record) -> None:
+    def unseen(self, body: records.Body, record: records.Record) -> None:
         """Render nothing, because the record is for programs."""
+
+    def forked(self, body: records.Forked, record: records.Record) -> None:
+        """Render where the conversation was forked from, and what was changed there."""
+        self._screen.line(one_line(origin_line(body), 400), "yellow")
 
     def evidence_checked(self, body: records.EvidenceChecked, record: records.Record) -> None:
         """Render the checked claims and the pages that were kept."""
@@ -169,10 +174,21 @@ _RENDERERS: dict[type, Callable[[Transcript, Any, records.Record], None]] = {
     records.TurnDiscarded: Transcript.discarded,
     records.TurnKept: Transcript.kept,
     records.RequestPrepared: Transcript.unseen,
+    records.RequestSent: Transcript.unseen,
+    records.ResponseReceived: Transcript.unseen,
     records.Noted: Transcript.unseen,
+    records.Forked: Transcript.forked,
     records.EvidenceChecked: Transcript.evidence_checked,
 }
 """Rendering methods, by type of the record's body."""
+
+
+def origin_line(origin: records.Forked) -> str:
+    """Return where a conversation was forked from, and what was changed there, as one line."""
+    changes = ", ".join(f"{kind} {jsontext.shown(value)}" for kind, value in origin.changes.items())
+    replayed = f"; {origin.equal} requests replayed" if origin.equal else ""
+    parted = f"; parted at {origin.parted}" if origin.parted else ""
+    return f"forked from {origin.conversation} at record {origin.seq}: {changes or 'unchanged'}{replayed}{parted}"
 
 
 def format_time(time: float) -> str:

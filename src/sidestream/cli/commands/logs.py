@@ -88,12 +88,16 @@ def path(store: str | None) -> int:
 
 
 class _Logs(click.Group):
-    """The group, whose commands about costs are imported when first used, because they load the providers."""
+    """The group, whose commands about costs and tests are imported when first used, because they load the providers."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "cost", "what-if"])
+        return sorted([*super().list_commands(ctx), "cost", "test", "what-if"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "test":
+            from sidestream.cli.commands.logs_test import test
+
+            return test
         if cmd_name not in ("cost", "what-if"):
             return super().get_command(ctx, cmd_name)
         from sidestream.cli.commands.logs_cost import cost, what_if
@@ -145,7 +149,8 @@ def list_conversations(
                 status = "unreadable"  # `logs check` reports why.
             if as_json:
                 fields = {name: getattr(info, name) for name in info.__struct_fields__}
-                write(sys.stdout.buffer, jsontext.dumps({**fields, "status": status}) + b"\n")
+                fields |= {"status": status, **await _origin(opened, info)}
+                write(sys.stdout.buffer, jsontext.dumps(fields) + b"\n")
             else:
                 about = f"{one_line(info.model, 40):<28}  {status:<10}  {one_line(info.title, 80)}"
                 write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {about}".rstrip() + "\n")
@@ -155,6 +160,15 @@ def list_conversations(
         return exit_codes.OK
 
     return with_store(store, work)
+
+
+async def _origin(store: "Store", info: "ConversationInfo") -> dict[str, Any]:
+    """Return the field `forked_from` of a conversation that was forked from another one."""
+    from sidestream import jsontext
+    from sidestream.store.records import FORKED
+
+    forked = [row for row in await store.read(info.id) if row.kind == FORKED]
+    return {"forked_from": jsontext.loads(forked[-1].body)} if forked else {}
 
 
 async def _found(store: "Store", limit: int, model: str, query: str) -> "list[ConversationInfo]":

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -17,18 +16,17 @@ from sidestream.cli.display import formatting
 from sidestream.cli.display.screen import one_line, write
 from sidestream.cli.inputs import options
 from sidestream.cli.inputs.conversations import all_conversations, find_conversation, with_store
-from sidestream.errors import SidestreamError, StoreError
+from sidestream.errors import StoreError
 from sidestream.messages.provenance import forwarded_part
 from sidestream.messages.shortening import SHORTENED
 from sidestream.parts import Custom, Finish, ResponseMetadata, StepFinish, StepStart, ToolCall, ToolEvent, Usage
 from sidestream.prices.price import Bill, Charge, TokenKind
 from sidestream.prices.pricing import Pricing, plain_tokens, price_table
-from sidestream.providers.protocol import ChatModel, Settings
-from sidestream.providers.registry import ModelString, find_provider
+from sidestream.providers.registry import model_for_prices
 from sidestream.store.expiry import branches_of
 from sidestream.store.ids import owner_in
-from sidestream.store.records import RunStarted, Segment, unpack
-from sidestream.turn.ledger import MODEL_FALLBACK
+from sidestream.store.records import FORKED, RunStarted, Segment, unpack
+from sidestream.turn.ledger import JUDGED, MODEL_FALLBACK
 from sidestream.turn.state import BACKGROUND, background_in
 
 if TYPE_CHECKING:
@@ -121,8 +119,8 @@ class CallReader:
                 self._is_background = background_in([part]) is not None
             case Custom(kind=kind, data=data) if kind == MODEL_FALLBACK:
                 self.model = str(jsontext.as_object(data).get("model") or self.model)
-            case Custom(kind=kind, data={"usage": usage}) if kind == SHORTENED:
-                self._add(Finish("stop", convert(usage, Usage)), time)
+            case Custom(kind=kind, data={"usage": usage, **more}) if kind in (SHORTENED, JUDGED):
+                self._add(Finish("stop", convert(usage, Usage)), time, str(more.get("model") or self.model))
             case _:
                 pass
 
@@ -141,18 +139,19 @@ class CallReader:
         self._inner[call_id].run = self.run
         return self._inner[call_id]
 
-    def _add(self, finish: Finish, time: float) -> None:
+    def _add(self, finish: Finish, time: float, model: str | None = None) -> None:
         if finish.usage.is_empty and not finish.usage.unpriced:
             return  # The provider refused the request, which costs nothing.
-        self._calls.append(ModelCall(self.run, self._lane, time, self.model, self.agent, finish))
+        self._calls.append(ModelCall(self.run, self._lane, time, model or self.model, self.agent, finish))
 
 
 def calls_in(conversation: str, rows: "Iterable[Row]") -> tuple[list[ModelCall], int]:
     """Return the model calls of a conversation's log, and the number of damaged records."""
-    calls: list[ModelCall] = []
-    damaged = 0
+    calls, damaged = list[ModelCall](), 0
     reader = CallReader((conversation,), MAIN, calls)
     for row in rows:
+        if row.kind == FORKED:  # What was copied counts where it was made.
+            calls.clear()
         if row.kind not in _KINDS or (row.kind == "tool-event" and not any(mark in row.body for mark in _FORWARDED)):
             continue
         reader.run = row.run
@@ -174,10 +173,9 @@ async def read_calls(
 ) -> tuple[list[ModelCall], int]:
     """Return the model calls of these conversations since a time, and the number of damaged records.
 
-    A branch's log has only the calls after the fork, so the calls before it count once.
+    The calls before a branch or a fork count once, where they were made.
     """
-    calls: list[ModelCall] = []
-    damaged = 0
+    calls, damaged = list[ModelCall](), 0
     for info in conversations:
         if since is not None and info.updated < since:
             continue
@@ -190,20 +188,8 @@ async def read_calls(
 # Prices
 
 
-@cache
-def _chat_model(model: str) -> ChatModel | None:
-    """Return a model for its prices and bills, without a key, or None if its provider is unknown here."""
-    try:
-        parsed = ModelString.parse(model)
-        provider = find_provider(parsed.provider)
-        name = parsed.models.get("chat") or provider.default_models.get("chat", "")
-        return provider.chat_model(name, Settings(auth=dict[str, str], base_url="http://127.0.0.1"))
-    except SidestreamError:
-        return None
-
-
 def _pricing(model: str) -> Pricing:
-    found = _chat_model(model)
+    found = model_for_prices(model)
     if found is not None:
         return pricing_for(found, {})
     provider, _, name = model.partition(":")
@@ -211,11 +197,11 @@ def _pricing(model: str) -> Pricing:
 
 
 def _price_list(model: str) -> str | None:
-    return getattr(_chat_model(model), "price_list", None)
+    return getattr(model_for_prices(model), "price_list", None)
 
 
 def _bill(call: ModelCall) -> Bill:
-    bill = getattr(_chat_model(call.model), "bill", None)
+    bill = getattr(model_for_prices(call.model), "bill", None)
     if bill is not None:
         return bill(call.finish)
     name = call.model.partition(":")[2]
@@ -519,7 +505,7 @@ def what_if(
         from sidestream.cli.inputs.default_model import check_model
 
         check_model(model)
-        chat = _chat_model(model)
+        chat = model_for_prices(model)
         model = f"{chat.provider}:{chat.name}" if chat is not None else model
     terms = WhatIf(model=model, cache=None if cache is None else cache == "on", tier=tier)
 

@@ -22,6 +22,7 @@ from sidestream.cli.display.screen import one_line, strip_controls
 from sidestream.cli.inputs import options
 from sidestream.cli.inputs.conversations import with_store
 from sidestream.errors import BlobError
+from sidestream.evidence import JudgeOpinion
 from sidestream.files.folders import write_private
 from sidestream.parts import Finish, Source, StepFinish, StepStart, StreamPart
 from sidestream.protocols.markdown import to_markdown
@@ -205,6 +206,7 @@ class _CheckedTurn(NamedTuple):
                     "state": claim.source.evidence.state,
                     "reason": claim.source.evidence.reason,
                     "checks": msgspec.to_builtins(claim.source.evidence.checks),
+                    "judge": msgspec.to_builtins(claim.source.evidence.judge),
                     "passage": check.passage if check is not None else claim.source.cited_text or "",
                     "page": check.snapshot if check is not None else None,
                 }
@@ -221,7 +223,7 @@ def _location(source: Source | CitedSource) -> str | None:
 def _checked_turns(records: list[Record]) -> list[_CheckedTurn]:
     """Return the turns of a conversation, each claim with the result of its latest check."""
     turns: list[_CheckedTurn] = []
-    question, time, log = "", 0.0, list[Record]()
+    question, time, log, checks = "", 0.0, list[Record](), list[CheckedClaim]()
 
     def close() -> None:
         if log:
@@ -229,6 +231,9 @@ def _checked_turns(records: list[Record]) -> list[_CheckedTurn]:
             result = fold([chunk for part in stream_of(log) for chunk in folding.feed(part)])
             turns.append(_CheckedTurn(question, time, result, {}))
             log.clear()
+        for check in checks:
+            _assign(check, turns)
+        checks.clear()
 
     for record in records:
         match record.body:
@@ -237,12 +242,11 @@ def _checked_turns(records: list[Record]) -> list[_CheckedTurn]:
                 question, time = text_of(message), record.time
             case TurnDiscarded():
                 log.clear()
+                checks.clear()
             case Segment():
                 log.append(record)
             case EvidenceChecked(claims=claims):
-                close()
-                for claim in claims:
-                    _assign(claim, turns)
+                checks += claims
             case _:
                 pass
     close()
@@ -349,6 +353,7 @@ def _html_claim(claim: dict[str, Any], pages: dict[str, dict[str, Any]]) -> str:
     page = pages.get(claim["page"] or "")
     file = page["file"] if page is not None else None
     cells = [html.escape(claim["text"]), str(claim["source"] or "")]
-    cells += [html.escape(claim[name]) for name in ("state", "reason", "passage")]
+    judge = "" if claim["judge"] is None else f"; {msgspec.convert(claim['judge'], JudgeOpinion).summary}"
+    cells += [html.escape(text) for text in (claim["state"], claim["reason"] + judge, claim["passage"])]
     cells.append(f'<a href="{file}">{claim["page"][:12]}</a>' if file else "not kept" if page is not None else "")
     return f"<tr>{''.join(f'<td>{cell}' for cell in cells)}</tr>"

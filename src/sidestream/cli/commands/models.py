@@ -1,16 +1,19 @@
-"""The `sidestream models` commands: providers, models, options, aliases and the default model."""
+"""The `sidestream models` commands, `sidestream tools` with what models host, and `sidestream completion`."""
 
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import exit_codes
+from sidestream.cli import exit_codes, key_file
 from sidestream.cli.inputs.options import MODEL
 
 if TYPE_CHECKING:
     from sidestream.providers.protocol import ModelInfo
     from sidestream.providers.registry import ProviderInfo
+
+VARIABLE = "_SIDESTREAM_COMPLETE"
+"""Variable with which the script requests completions, by click's convention."""
 
 
 @click.group(invoke_without_command=True)
@@ -201,3 +204,71 @@ def _print_json(values: "list[ProviderInfo] | list[ModelInfo]") -> None:
 
     for value in values:
         write(sys.stdout.buffer, jsontext.dumps(value) + b"\n")
+
+
+@click.command()
+@click.option("-m", "--model", type=MODEL, metavar="MODEL", help="Model to check. Defaults to the default model.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
+def tools(model: str | None, as_json: bool) -> int:
+    """Show where each server-side tool runs.
+
+    At the provider (hosted), on this machine (here), or by another model. For a tool that needs something first, an
+    engine or a package, the line says what.
+    """
+    from sidestream.cli.display.screen import one_line, write
+    from sidestream.cli.inputs.default_model import default_model
+    from sidestream.jsontext import dumps
+    from sidestream.portable.where import HERE, is_there, missing_here, places
+    from sidestream.tools.server_side import TOOLS
+
+    key_file.load()
+    name = model or default_model()
+    found = places(_hosted_by(name))
+    missing = {key: lack for key, place in found.items() if place == HERE and (lack := missing_here(TOOLS[key]))}
+    if as_json:
+        write(sys.stdout, f"{dumps({'model': name, 'tools': found, 'missing': missing}).decode()}\n")
+        return exit_codes.OK
+    write(sys.stdout, f"{name}\n")
+    width = max(map(len, found))
+    for key, place in found.items():
+        shown = place if is_there(place) else f"no: {place}"
+        shown = f"not yet: {missing[key]}" if key in missing else shown
+        write(sys.stdout, f"  {key:<{width}}  {one_line(shown)}\n")
+    return exit_codes.OK
+
+
+def _hosted_by(name: str) -> "frozenset[type]":
+    from sidestream.errors import ConfigurationError
+    from sidestream.providers.protocol import HostsTools, Settings
+    from sidestream.providers.registry import ModelString, find_provider
+
+    parsed = ModelString.parse(name)
+    provider = find_provider(parsed.provider)
+    chat = parsed.models.get("chat") or provider.default_models.get("chat", "")
+    try:
+        model = provider.chat_model(chat, Settings(auth=dict))
+    except ConfigurationError:  # a variable for the URL is not set, which does not matter here
+        return provider.server_side_tools
+    return frozenset(model.hosted_tools if isinstance(model, HostsTools) else provider.server_side_tools)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    """Print a shell's completion script.
+
+    \b
+    bash:  source <(sidestream completion bash)        in ~/.bashrc
+    zsh:   source <(sidestream completion zsh)         in ~/.zshrc
+    fish:  sidestream completion fish > ~/.config/fish/completions/sidestream.fish
+    """  # noqa: D301 - click needs the backspace
+    from click.shell_completion import get_completion_class
+
+    from sidestream.cli.display.screen import write
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(click.get_current_context().find_root().command, {}, "sidestream", VARIABLE)
+    # Not `source()`, which starts bash to check its version: another shell may install the script.
+    write(sys.stdout, script.source_template % script.source_vars() + "\n")
+    return exit_codes.OK

@@ -1,4 +1,4 @@
-"""Resuming of a logged conversation."""
+"""Resuming and forking of a logged conversation."""
 
 from typing import Any
 
@@ -6,10 +6,12 @@ import click
 from msgspec import Struct
 
 from sidestream.cli.chat.line_reader import open_reader
-from sidestream.cli.chat.session import create_session
+from sidestream.cli.chat.session import create_session, new_id
+from sidestream.cli.chat.transcript import origin_line
+from sidestream.cli.display.screen import one_line
 from sidestream.cli.display.view import ViewOptions, screen_and_view
 from sidestream.cli.inputs.agent_factory import AgentConfig, AgentFactory
-from sidestream.cli.inputs.conversations import LATEST, find_conversation
+from sidestream.cli.inputs.conversations import LATEST, find_conversation, get_conversation
 from sidestream.cli.inputs.default_model import default_model
 from sidestream.store.protocol import Store
 from sidestream.turn.state import TURN_STATUSES
@@ -47,6 +49,39 @@ async def resume_conversation(store: Store, request: ResumeRequest, view_options
         elif status == "complete":
             raise click.UsageError(f"the last turn of {info.id} is complete: add a prompt to continue")
         else:
+            await session.resume()
+        return session.exit_code
+    finally:
+        await agents.aclose()
+
+
+class ForkRequest(Struct, frozen=True, kw_only=True):
+    """Arguments of `sidestream runs fork`."""
+
+    run: str
+    at: int
+    changes: dict[str, Any]
+    """Arguments of `Chat.fork`."""
+    store: str | None
+    agent: dict[str, Any]
+
+
+async def fork_run(store: Store, request: ForkRequest, view_options: ViewOptions) -> int:
+    """Fork the conversation of a run, run the rest of the turn, and return the exit code."""
+    known = await store.find_run(request.run)
+    found = None if known is None else await get_conversation(store, known[0])
+    info = found or await find_conversation(store, request.run)
+    screen, view = screen_and_view(view_options, prompts_for_approval=True)
+    config = AgentConfig(model=info.model or default_model(), store=request.store, **request.agent)
+    agents = await AgentFactory.load(config)
+    try:
+        session = create_session(agents, store, info.id, screen, view, open_reader(None).answer)
+        await session.open(is_new=False)
+        id = None if "/" in info.id else new_id()
+        session.chat = fork = await session.chat.fork(request.at, id=id, **{**session.call, **request.changes})
+        assert fork.forked_from is not None
+        screen.line(f"conversation {fork.id}: {one_line(origin_line(fork.forked_from), 1000)}", "dim")
+        if fork.status != "complete":
             await session.resume()
         return session.exit_code
     finally:

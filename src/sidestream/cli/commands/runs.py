@@ -12,6 +12,8 @@ from sidestream.cli.inputs import options
 from sidestream.cli.inputs.conversations import with_store
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sidestream.durable.engines.protocol import Engine
     from sidestream.durable.log.summaries import RunSummary
     from sidestream.store.protocol import SharedStore, Store
@@ -81,16 +83,152 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
 @runs.command()
 @click.argument("run")
 @options.store_option
+@click.option(
+    "--cache", "shows_cache", is_flag=True, help="Show what the provider's prompt cache read, and what broke it."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON.")
-def show(run: str, store: str | None, as_json: bool) -> int:
-    """Show a run's status, its worker and what it is waiting for."""
+def show(run: str, store: str | None, shows_cache: bool, as_json: bool) -> int:
+    """Show a run's status, its worker and what it is waiting for.
+
+    With --cache, show the steps of the run, or of all runs of the conversation. Sends nothing.
+    """
 
     async def work(opened: "Store") -> int:
+        if shows_cache:
+            known = await opened.find_run(run)
+            conversation = known[0] if known is not None else (await _find(opened, run)).conversation
+            return await _show_cache(opened, conversation, run if known is not None else None, as_json)
         found = await _find(opened, run)
         write(sys.stdout.buffer, _as_json(found)) if as_json else write(sys.stdout, _described(found))
         return exit_codes.OK
 
     return with_store(store, work)
+
+
+async def _show_cache(store: "Store", conversation: str, run: str | None, as_json: bool) -> int:
+    """Print what the prompt cache did in the steps of a run, or of the whole conversation."""
+    import msgspec
+
+    from sidestream import jsontext
+    from sidestream.cli.display.formatting import dollars, things
+    from sidestream.replay.prompt_cache import FIRST, cache_steps
+
+    found = await cache_steps(store, conversation)
+    steps = [step for step in found if run in (None, step.run)]
+    breaks = [step for step in steps if step.cause is not None]
+    lost = [step.lost for step in breaks]
+    costs = [step.dollars for step in breaks]
+    known, paid = sum(filter(None, lost)), sum(filter(None, costs))
+    unknown = [step for step in steps if step.lost is None and step.note != FIRST]
+    if as_json:
+        shown = [{**msgspec.to_builtins(step, enc_hook=repr), "why": step.why()} for step in steps]
+        total = {"breaks": len(breaks), "lost": known, "dollars": round(paid, 12), "unknown": len(unknown)}
+        total["unpriced"] = sum(step.lost is not None and step.dollars is None for step in breaks)
+        fields = {"run": run, "conversation": conversation, "about": True, "steps": shown, "total": total}
+        write(sys.stdout.buffer, jsontext.dumps(fields) + b"\n")
+        return exit_codes.OK
+    if not steps:
+        click.echo("No requests. They are logged since version 0.2.0.", err=True)
+        return exit_codes.OK
+    names = ("seq", "prompt", "shared", "expected", "read", "written", "lost", "cost")
+    lines: list[tuple[str, ...]] = [names]
+    for step in steps:
+        counts = (step.prompt, step.shared, step.expected, step.read, step.written, step.lost)
+        cells = ["-" if count is None else f"{count:,}" for count in counts]
+        lines.append((str(step.seq), *cells, "-" if step.dollars is None else dollars(step.dollars)))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for at, line in enumerate(lines):
+        cells = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]
+        write(sys.stdout, "  ".join(cells) + "\n")
+        about = [steps[at - 1].why(), steps[at - 1].note] if at else []
+        for text in filter(None, about):
+            write(sys.stdout, f"  {one_line(text, 300)}\n")
+    some = " + unknown" if None in lost or None in costs or unknown else ""
+    write(sys.stdout, f"\n{things(len(breaks), 'break')}, about {known:,} tokens and about {dollars(paid)}{some}\n")
+    write(sys.stdout, "about: shared, expected, lost and cost are estimates from the reported usage\n")
+    return exit_codes.OK
+
+
+@runs.command()
+@click.argument("run")
+@click.option(
+    "--at", required=True, type=click.IntRange(min=1), metavar="SEQ", help="Last record to keep from the log."
+)
+@click.option("-m", "--model", type=options.MODEL, metavar="MODEL", help="Continue with another model.")
+@click.option("--result", "results", multiple=True, metavar="CALL=JSON", help="Replace the result of a call.")
+@click.option("--deny", multiple=True, metavar="CALL", help="Deny a call. Can be repeated.")
+@click.option("--message", metavar="TEXT", help="Add a message, which the next request takes.")
+@click.option("--replay", is_flag=True, help="Use recorded answers and results while the requests are equal.")
+@click.option("--strict", is_flag=True, help="Fail if a request differs from the recorded one. Implies --replay.")
+@options.agent_options
+@options.store_option
+@options.json_option
+@options.out_option
+@options.thinking_option
+@options.verbose_option
+def fork(
+    run: str,
+    at: int,
+    model: str | None,
+    results: tuple[str, ...],
+    deny: tuple[str, ...],
+    message: str | None,
+    replay: bool,
+    strict: bool,
+    store: str | None,
+    as_json: bool,
+    out: "Path | None",
+    thinking: str | int | None,
+    verbose: bool,
+    usage: bool,
+    plain: bool,
+    **agent: Any,
+) -> int:
+    """Copy a run up to a record, change one fact, and run the rest.
+
+    The original stays as it is. What comes from the log calls no model, runs no tool and costs nothing.
+    """
+    from sidestream.cli import key_file
+    from sidestream.cli.commands.resume import ForkRequest, fork_run
+    from sidestream.cli.display.view import ViewOptions
+    from sidestream.jsontext import without_none
+
+    key_file.load()
+    changes = {
+        "model": model,
+        "system": agent.pop("system"),
+        "message": message,
+        "results": dict(map(_result, results)) or None,
+    }
+    view_options = ViewOptions(
+        as_json=as_json,
+        out=out,
+        thinking=thinking not in (None, "off"),
+        verbose=verbose,
+        usage=usage,
+        is_plain=plain,
+    )
+    request = ForkRequest(
+        run=run,
+        at=at,
+        changes={**without_none(changes), "deny": deny, "replay": replay, "strict": strict},
+        store=store,
+        agent={**agent, "thinking": thinking},
+    )
+    return with_store(store, lambda opened: fork_run(opened, request, view_options))
+
+
+def _result(text: str) -> tuple[str, Any]:
+    """Parse CALL=JSON. A value that is not JSON is text."""
+    from sidestream.jsontext import loads
+
+    call, equals, value = text.partition("=")
+    if not equals or not call:
+        raise click.UsageError(f"--result must be CALL=JSON, not {text!r}")
+    try:
+        return call, loads(value)
+    except ValueError:
+        return call, value
 
 
 @runs.command()
@@ -310,12 +448,13 @@ def _standing(run: "RunSummary") -> tuple[str, str]:
 
 
 def _described(run: "RunSummary") -> str:
-    from sidestream.cli.chat.transcript import format_time
+    from sidestream.cli.chat.transcript import format_time, origin_line
 
     how = ": ".join(_standing(run)) + (f" ({run.reason})" if run.reason else "")
     lines = {
         "run": run.id,
         "conversation": run.conversation,
+        **({} if run.forked_from is None else {"origin": origin_line(run.forked_from)}),
         "title": run.title,
         "status": how,
         "agent": run.job.agent if run.job is not None else run.model,

@@ -133,6 +133,8 @@ def print_evidence(screen: Screen, claim: str, label: str, found: Evidence) -> N
         f"  {found.state}: {one_line(claim, 200)}", "dim" if found.state in ("quoted", "supported") else "yellow"
     )
     screen.line(f"      {label}: {one_line(found.reason, 300)}", "dim")
+    if found.judge is not None:
+        screen.line(f"      {one_line(found.judge.summary, 300)}", "dim")
 
 
 def cited_source(source: CitedSource) -> str:

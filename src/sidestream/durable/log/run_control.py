@@ -1,17 +1,18 @@
 """Stops and steers runs, and revokes remembered approvals, whichever process executes the run."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing, suppress
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, cast
+
+from msgspec import Struct
 
 from sidestream.durable.engines.protocol import Engine
 from sidestream.durable.log.fenced_store import FencedStore
-from sidestream.durable.log.inbox import post_steer, post_stop, post_withdrawal, posts_for
 from sidestream.durable.log.jobs import token_after
 from sidestream.durable.log.open_runs import cancel_run, job_of
 from sidestream.errors import ConflictError, SidestreamError, SteerError
-from sidestream.messages.message import ChatMessage
+from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
 from sidestream.parts import Steer
 from sidestream.run.run import Run
 from sidestream.store.log.conversation import Conversation
@@ -25,6 +26,21 @@ STOP_WAIT_S = 5.0
 STEER_WAIT_S = 10.0
 WITHDRAWALS = 3
 """Attempts to revoke a remembered approval, since runs may start and end in between."""
+
+
+Kind = Literal["steer", "stop", "withdraw"]
+
+
+class Post(Struct, frozen=True, kw_only=True):
+    """A control message that no worker has taken yet."""
+
+    id: int
+    conversation: str
+    kind: Kind
+    message: ChatMessage | None = None
+    """Message to steer the run with."""
+    grant: str = ""
+    """Id of the remembered approval to revoke."""
 
 
 class LocalRuns(Protocol):
@@ -168,3 +184,35 @@ def _accepted(record: Record, message: ChatMessage) -> str | None:
         if isinstance(part, Steer) and part.status == "accepted" and part.text == message.text:
             return part.id
     return None
+
+
+# Control messages
+
+
+async def post_steer(store: SharedStore, conversation: str, message: ChatMessage) -> None:
+    """Ask the conversation's worker to pass this message to the run."""
+    await store.post(conversation, "steer", messages_to_json([message]).encode())
+
+
+async def post_stop(store: SharedStore, conversation: str) -> None:
+    """Ask the conversation's worker to stop the run."""
+    await store.post(conversation, "stop", b"")
+
+
+async def post_withdrawal(store: SharedStore, conversation: str, grant: str) -> None:
+    """Ask the conversation's worker to revoke a remembered approval."""
+    await store.post(conversation, "withdraw", grant.encode())
+
+
+async def posts_for(store: SharedStore, conversations: Collection[str]) -> list[Post]:
+    """Return the control messages for these conversations, oldest first."""
+    return [
+        Post(
+            id=id,
+            conversation=conversation,
+            kind=cast(Kind, kind),
+            message=messages_from_json(body)[0] if kind == "steer" else None,
+            grant=body.decode() if kind == "withdraw" else "",
+        )
+        for id, conversation, kind, body in await store.posts(conversations)
+    ]

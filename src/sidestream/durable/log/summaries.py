@@ -10,7 +10,7 @@ from sidestream.durable.log.open_runs import job_of, last_start, steps_of
 from sidestream.parts import Finish, Usage
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.protocol import ConversationInfo, Store
-from sidestream.store.records import Row, RunStarted, Segment, unpack
+from sidestream.store.records import FORKED, Forked, Row, RunStarted, Segment, unpack
 from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.state import TurnStatus
 
@@ -30,6 +30,7 @@ class LoggedRun(Struct, frozen=True, kw_only=True):
     worker: str = ""
     """Name of its current or last worker; empty before its first."""
     steps: int = 0
+    """Finished steps. Those that a fork copied from another log are not counted, here and in `usage`."""
     usage: Usage = Usage()
     reason: str | None = None
     """Finish reason. None means that it has not finished."""
@@ -43,6 +44,8 @@ class RunSummary(LoggedRun, frozen=True, kw_only=True):
     model: str
     title: str
     waiting: tuple[PendingApproval, ...] = ()
+    forked_from: Forked | None = None
+    """Origin of the conversation, if it was forked from another one."""
 
     @property
     def is_over(self) -> bool:
@@ -63,6 +66,7 @@ async def summary_of(store: Store, info: ConversationInfo) -> RunSummary | None:
         model=info.model,
         title=info.title,
         waiting=state.run_state.approvals if state.run_state is not None and state.status == "waiting" else (),
+        forked_from=state.forked_from,
     )
 
 
@@ -73,7 +77,8 @@ def logged_run(conversation: str, rows: Sequence[Row]) -> LoggedRun | None:
         return None
     own = [row for row in rows if row.run == start.run]
     starts = [row for row in own if row.kind == start.kind]
-    steps = steps_of(rows, start.run)
+    copied = max((index for index, row in enumerate(rows) if row.kind == FORKED), default=-1) + 1
+    steps = steps_of(rows[copied:], start.run)
     usage = Usage()
     for step in steps:
         usage = usage + step.usage

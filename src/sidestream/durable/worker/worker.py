@@ -15,8 +15,8 @@ from sidestream.durable.engines.protocol import Claim, Engine, LeaseLostError, O
 from sidestream.durable.log import open_runs
 from sidestream.durable.log.approval_deadlines import OnExpiry, denials, expires_at
 from sidestream.durable.log.fenced_store import FencedStore
-from sidestream.durable.log.inbox import Post, posts_for
 from sidestream.durable.log.jobs import Job, driven_details
+from sidestream.durable.log.run_control import Post, posts_for
 from sidestream.durable.outages import Outage
 from sidestream.errors import ConfigurationError, ConflictError, FencedError, SidestreamError, SteerError, StoreError
 from sidestream.logs import get_logger

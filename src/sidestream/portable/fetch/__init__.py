@@ -1,6 +1,6 @@
 """Web pages as documents: the egress policy, a fetcher with a validating cache, and the conversion.
 
-`Fetcher` fetches; `policy` decides, without I/O. May import documents and `wire`.
+`Fetcher` fetches; `policy` decides, without I/O; `cited` reads what an answer cites. May import documents and `wire`.
 """
 
 from sidestream.portable.fetch.fetcher import Fetched, Fetcher

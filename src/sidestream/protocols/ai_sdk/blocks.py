@@ -1,8 +1,11 @@
 """Conversion of text, reasoning and sources to chunks of the UI message stream."""
 
-from sidestream.jsontext import JsonObject
+from collections.abc import Iterable
+
+from sidestream.jsontext import JsonObject, as_object
 from sidestream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, Source, TextDelta, TextEnd, TextStart
-from sidestream.protocols.ai_sdk.content import filled, source_chunk, source_of, utf16
+from sidestream.protocols.ai_sdk.content import evidence_of, filled, source_chunk, source_of, utf16
+from sidestream.store.records import CheckedClaim
 
 Chunk = JsonObject
 
@@ -35,6 +38,10 @@ class BlockChunks:
     """The blocks of one message, and the sources they cite."""
 
     def __init__(self) -> None:
+        self.step = 0
+        """Index of the current step."""
+        self._made: dict[tuple[int, str], tuple[Source, Chunk]] = {}
+        """Chunks of the sources, by step and source id."""
         self.read: dict[str, None] = {}
         """URLs of all sources so far."""
         self._count = 0
@@ -129,7 +136,25 @@ class BlockChunks:
 
     def _source(self, part: Source) -> Chunk:
         name, text = self._text(part.text_id or "")
-        return source_chunk(source_of(part, _spans(part, text), name))
+        chunk = source_chunk(source_of(part, _spans(part, text), name))
+        self._made[self.step, part.id] = part, chunk
+        return chunk
+
+    def checked(self, claims: Iterable[CheckedClaim]) -> list[Chunk]:
+        """Return the sources that a check of the finished turn was about, with what it established."""
+        out: list[Chunk] = []
+        for claim in claims:
+            made = self._made.get((claim.step, claim.source))
+            if made is None or made[0].url != claim.url:
+                continue
+            part, chunk = made
+            metadata = as_object(as_object(chunk.get("providerMetadata")).get("sidestream"))
+            found = evidence_of(claim.evidence)
+            if metadata.get("evidence") != found:
+                chunk = {**chunk, "providerMetadata": {"sidestream": {**metadata, "evidence": found}}}
+                self._made[claim.step, claim.source] = part, chunk
+                out.append(chunk)
+        return out
 
 
 def _citation(part: Source, text: str) -> JsonObject:

@@ -6,6 +6,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from sidestream import jsontext
+from sidestream.evidence.verdict import Evidence
 from sidestream.files import media_types
 from sidestream.jsontext import Json, JsonObject, without_none
 from sidestream.messages.message import Content, DataPart, LinkPart, TextPart
@@ -121,10 +122,12 @@ def error_fields(part: Error) -> JsonObject:
     )
 
 
-def _evidence(part: Source) -> JsonObject | None:
-    """Return the state and reason of a citation that was checked, or None."""
-    found = part.evidence
-    return None if found.state == "unchecked" else filled(state=found.state, reason=found.reason or None)
+def evidence_of(found: Evidence) -> JsonObject | None:
+    """Return the state and reason of a citation that was checked, and what a model thinks of it, or None."""
+    if found.state == "unchecked":
+        return None
+    judge = None if found.judge is None else found.judge.summary
+    return filled(state=found.state, reason=found.reason or None, judge=judge)
 
 
 def source_of(part: Source, spans: JsonObject | None = None, block: str | None = None) -> JsonObject:
@@ -134,7 +137,7 @@ def source_of(part: Source, spans: JsonObject | None = None, block: str | None =
         block=block,
         **(spans or {}),
         citedText=part.cited_text,
-        evidence=_evidence(part),
+        evidence=evidence_of(part.evidence),
         fileId=part.file_id,
         url=part.url if part.kind != "url" else None,
     )

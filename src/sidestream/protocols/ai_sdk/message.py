@@ -196,6 +196,7 @@ class UIMessageEncoder:
             out.append({"type": "start-step"})
         self._is_in_step, self._is_reset = True, False
         self._step, self._step_began = part.step, self._at
+        self.blocks.step = part.step
         return out
 
     def on_step_finish(self, part: parts.StepFinish) -> list[Chunk]:

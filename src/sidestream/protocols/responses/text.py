@@ -24,7 +24,7 @@ SIGNED = "sss1_"
 class _Block:
     """A block of the stream and the content part it becomes."""
 
-    __slots__ = ("is_ended", "item", "kind", "part", "repeats", "said", "sources")
+    __slots__ = ("is_ended", "item", "kind", "known", "part", "repeats", "said", "sources")
 
     def __init__(self, item: OpenItem, kind: PartKind) -> None:
         self.item = item
@@ -36,6 +36,8 @@ class _Block:
         self.said = ""
         """Text that the repeated step has sent again so far."""
         self.sources: list[JsonObject] = []
+        self.known: list[JsonObject] = []
+        """Annotations so far."""
 
 
 class TextItems:
@@ -118,6 +120,9 @@ class TextItems:
             self._known_files.add(annotation["file_id"])
         if block is None or annotation is None or not block.item.is_open or block.kind != "output_text":
             return
+        if annotation in block.known:
+            return  # A checked source is reported again.
+        block.known.append(annotation)
         if self._stream.dialect == "open-responses" and annotation["type"] != "url_citation":
             return  # The specification has URL citations only.
         if block.part is not None and block.part.is_open:

@@ -15,7 +15,7 @@ from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.openai.account import FILE_SCHEME, decode_embeddings, embedding_calls
 from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.shared.endpoints import JSON, EndpointModel, as_segment
-from sidestream.transport.calls import HttpCall
+from sidestream.transport.calls import HttpCall, response_object
 
 _STORES = {"OpenAI-Beta": "assistants=v2"}
 _DAY_S = 86_400
@@ -83,6 +83,18 @@ class OpenAIModel(CatalogModel):
                 if error.status != 404:
                     raise
         yield transfers.Request(self._file_call(address, "DELETE"))
+
+    def stored_text(self, store: str, file_id: str) -> HttpCall:
+        """Return the request for the text that a vector store has of a file."""
+        path = f"vector_stores/{as_segment(store)}/files/{as_segment(file_id)}/content"
+        return self._endpoint.call(path, method="GET", headers=_STORES)
+
+    def read_stored_text(self, body: bytes) -> str:
+        """Parse the text of a file in a vector store."""
+        page = response_object(body)
+        if page.get("has_more") is True:
+            raise ProtocolError("the vector store returned only a part of the file")
+        return "\n".join(text for entry in objects(page.get("data")) if (text := text_in(entry, "text")))
 
     def create_store(self, name: str, expires_in_s: int | None) -> transfers.Transfer[str]:
         """Create a vector store. It expires in whole days since it was last used."""

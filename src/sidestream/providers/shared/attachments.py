@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, as_list, as_object, is_object
 from sidestream.messages.container_files import container_files_in
-from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
+from sidestream.messages.message import ChatMessage, DataPart, LinkPart
 from sidestream.providers.protocol import UPLOADS, FileUpload, ModelRequest
 
 PAGES = frozenset({"text/html", "application/xhtml+xml"})
@@ -43,11 +43,9 @@ def is_elsewhere(part: LinkPart) -> bool:
 
 def elsewhere(messages: Iterable[ChatMessage], scheme: str) -> tuple[str, ...]:
     """Return warnings for the files of a history that are stored at a provider with another scheme."""
-    # Skip messages of one text part: most of a long history.
-    others = (message for message in messages if len(message.parts) != 1 or type(message.parts[0]) is not TextPart)
     return tuple(
         f"the file {part.name or part.url} is stored at another provider; only its name is sent"
-        for message in others
+        for message in messages
         for part in message.parts
         if type(part) is LinkPart and is_elsewhere(part) and stored_id(part, scheme) is None
     )

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from sidestream import jsontext, limits
 from sidestream.jsontext import JsonObject, is_array, is_object, text_in
+from sidestream.messages.fold import Batch
 from sidestream.messages.sessions import RequestHistory
 from sidestream.parts import (
     TEXT_CORRECTED,
@@ -204,13 +205,13 @@ class DecoderState:
 StateT = TypeVar("StateT", bound=DecoderState)
 
 
-ReadDeltas = Callable[[Any, Iterator[bytes], list[StreamPart]], bytes | None]
+ReadDeltas = Callable[[Any, Iterator[bytes], Batch], bytes | None]
 """Fast path of a decoder. It takes events that only add to the growing block, and appends their parts.
 
 Returns the first event that does more, without having changed any state for it, or None at the end."""
 
 
-def by_tables(growing: Any, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+def by_tables(growing: Any, events: Iterator[bytes], out: Batch) -> bytes | None:
     """Return the next event, so that every event is read by the tables. Used by decoders without a fast path."""
     return next(events, None)
 
@@ -238,19 +239,20 @@ class ResponseDecoder(ABC, Generic[StateT]):
 
     def feed(self, data: bytes) -> list[StreamPart]:
         """Decode one event. Returns no parts for a keep-alive."""
-        return self.feed_all((data,))
+        out = Batch()
+        self.feed_all((data,), out)
+        return out.parts
 
-    def feed_all(self, events: Iterable[bytes]) -> list[StreamPart]:
-        """Decode events that came together."""
+    def feed_all(self, events: Iterable[bytes], out: Batch) -> None:
+        """Decode events that came together, and append their parts."""
         rest = iter(events)
-        out: list[StreamPart] = []
         while True:
             # Most of a stream is consecutive deltas of one block.
             growing = self._growing
             data = next(rest, None) if growing is None else self.read_deltas(growing, rest, out)
             if data is None:
-                return out
-            out += self._feed(data)
+                return
+            out.parts += self._feed(data)
 
     def _feed(self, data: bytes) -> list[StreamPart]:
         """Decode one event by the tables."""
@@ -440,8 +442,8 @@ def int_in(value: JsonObject, key: str) -> int | None:
 
 def count_in(value: Any, key: str) -> int:
     """Return the count under a key, or 0 if it is missing, of another type or out of range."""
-    found = int_in(jsontext.as_object(value), key) or 0
-    return found if abs(found) <= MAX_COUNT else 0
+    found = value.get(key) if is_object(value) else None
+    return found if type(found) is int and abs(found) <= MAX_COUNT else 0
 
 
 def usd_in(value: JsonObject, key: str, unit: float = 1.0) -> float | None:

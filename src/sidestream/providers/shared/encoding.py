@@ -1,12 +1,13 @@
 """Options and request bodies, as all encoders handle them. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.messages.message import ChatMessage
 from sidestream.parts import StreamPart
 from sidestream.providers.protocol import FileUpload
 from sidestream.tools.configs import Config, config_fields, unsent_fields
@@ -23,6 +24,8 @@ class EncodedRequest(Struct, Generic[ContextT], frozen=True, kw_only=True):
     context: ContextT
     first: int = 0
     """Index of the first message that is sent. The provider has the earlier ones."""
+    others: Sequence[ChatMessage] | None = None
+    """Sent messages that are not plain text. None means that the encoder has not told them apart."""
     headers: Mapping[str, str] = {}
     warnings: tuple[str, ...] = ()
     notices: tuple[StreamPart, ...] = ()

@@ -251,7 +251,8 @@ class EndpointModel:
     ) -> Encoded:
         """Build the call to a path from an encoded request, with the decoder for its response."""
         body = jsontext.dumps(made.body)
-        files = elsewhere(request.messages[made.first :] if made.first else request.messages, self.file_scheme)
+        sent = request.messages[made.first :] if made.others is None else made.others
+        files = elsewhere(sent, self.file_scheme)
         return Encoded(
             call=self._endpoint.call(path, body, stream=request.stream, headers=made.headers),
             decoder=partial(decoder, made.context),

@@ -1,22 +1,27 @@
 """`/api/chat`, which speaks the AI SDK's UI message stream to an unmodified `useChat` and to the web UI."""
 
 from collections.abc import Container
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from sidestream.agent.agent import Agent
+from sidestream.errors import ConflictError
 from sidestream.jsontext import JsonObject
 from sidestream.protocols.ai_sdk.message import UI_MESSAGE_HEADERS
-from sidestream.server.chat.branches import Leaf, StoredChat, read_chat, snapshot_of
-from sidestream.server.chat.input import ChatBody
+from sidestream.server.chat.branches import Leaf, StoredChat, read_chat, run_of_message, snapshot_of
+from sidestream.server.chat.input import ChatBody, EvidenceBody
 from sidestream.server.chat.stream import sse_frames
 from sidestream.server.chat.turns import StreamedTurn, begin_turn, open_turn
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.http import requests
 from sidestream.server.http.event_stream import event_stream
 from sidestream.server.http.files_api import links_for
+from sidestream.server.request_policy import allowance_of
 from sidestream.server.server import Server
+from sidestream.tools.server_side import WebFetch
 
 
 def routes(server: Server) -> list[BaseRoute]:
@@ -31,6 +36,7 @@ def routes(server: Server) -> list[BaseRoute]:
         Route("/api/chat/{id}/stream", get_stream, methods=["GET"]),
         Route("/api/chat/{id}/stop", stop, methods=["POST"]),
         Route("/api/chat/{id}/steer", steer, methods=["POST"]),
+        Route("/api/chat/{id}/evidence", check_evidence, methods=["POST"]),
         Route("/api/chat/{id}/grants", get_grants, methods=["GET"]),
         Route("/api/chat/{id}/grants/{grant}", withdraw_grant, methods=["DELETE"]),
     ]
@@ -111,6 +117,43 @@ async def steer(request: Request) -> Response:
     if not isinstance(text, str) or not text.strip():
         raise RequestError(400, "text must be a non-empty string", param="text")
     return requests.json_response({"id": await requests.server_of(request).runs.steer(leaf.id, text)})
+
+
+async def check_evidence(request: Request) -> Response:
+    """Read the pages and files that an answer cites, compare its claims with them, and keep the check in the log.
+
+    The chat's messages have the result. Pages are read within the egress policy, as far as their robots.txt allows.
+    """
+    from sidestream.agent.files import CitedFileReader
+    from sidestream.portable.fetch.cited import CitedFiles, compare
+
+    server = requests.server_of(request)
+    chat = await read_chat(server, requests.owner_of(request), request.path_params["id"])
+    leaf = chat.leaf(requests.query_number(request.query_params, "leaf"))
+    body = requests.checked(await requests.read_json(request), EvidenceBody)
+    job, answer = chat.answer(leaf, body.message)
+    agent = server.settings.agents.get(job.agent)
+    if not allowance_of(server.settings, job.agent).may_check(agent):
+        message = f"{job.agent!r:.80} does not let users check citations; the server's operator can set its evidence"
+        raise RequestError(403, message, code="not_allowed")
+    if leaf.is_live:
+        raise ConflictError(leaf.id)
+    async with server.runs.checking(leaf.id):
+        messages = (await chat.state(leaf)).messages
+        fetch = None if agent is None else CitedFileReader(agent, agent.server_side_tools)
+        files = CitedFiles(answer.parts, messages, fetch)
+        checked = await compare(answer.claims(), () if agent is None else _private_hosts(agent), files)
+        if checked.claims:
+            run = run_of_message(body.message)
+            await server.runs.add_check(leaf.id, run, checked.record, checked.bodies)
+    return requests.json_response({"checked": len(checked.claims)})
+
+
+def _private_hosts(agent: Agent[Any]) -> list[str]:
+    """Return the hosts that may have a private address, as the agent's check and its web fetch name them."""
+    tools = [tool for tool in agent.server_side_tools if isinstance(tool, WebFetch)]
+    checks = [] if agent.evidence is None else [agent.evidence]
+    return [host for entry in (*checks, *tools) for host in entry.allow_hosts]
 
 
 async def get_grants(request: Request) -> Response:

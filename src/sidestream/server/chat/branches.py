@@ -18,12 +18,13 @@ from sidestream.parts import StreamPart
 from sidestream.protocols.ai_sdk.content import user_parts
 from sidestream.protocols.ai_sdk.message import Chunk, UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
+from sidestream.results.results import ChatResult, ChunkFold, fold as fold_chunks
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.file_links import PATH
 from sidestream.server.server import Server
 from sidestream.store import records
 from sidestream.store.ids import ConversationId, chat_of, is_id
-from sidestream.store.log.fold import LogState, fold, joined
+from sidestream.store.log.fold import LogState, fold, joined, stream_of
 from sidestream.tools.approvals import PendingApproval
 from sidestream.tools.grants import Grant
 from sidestream.turn.state import TurnStatus, status_after
@@ -137,6 +138,17 @@ class StoredChat:
             return ()
         return fold(joined([records.unpack(row) for row in leaf.rows])).grants
 
+    def answer(self, leaf: Leaf, message: str) -> tuple[Job, ChatResult[str]]:
+        """Return an answer of a branch, with the job that asked for it. Raises RequestError(404) if there is none."""
+        rows = [row for _, part in self.chain(leaf) for row in part if row.run == run_of_message(message)]
+        jobs = (job_in(_details(row)) for row in rows if row.kind == "run-started")
+        job = next((job for job in jobs if job is not None), None)
+        if job is None:
+            raise not_found("message", message, param="message")
+        folding = ChunkFold()
+        stream = stream_of([records.unpack(row) for row in rows])
+        return job, fold_chunks([chunk for part in stream for chunk in folding.feed(part)])
+
     def last_job(self, leaf: Leaf) -> Job | None:
         """Return the job of a branch's last run."""
         row = next((row for row in reversed(leaf.rows) if row.kind == "run-started"), None)
@@ -165,6 +177,11 @@ def check_chat_id(id: str) -> None:
 def message_id_of(run: str) -> str:
     """Return the id of the assistant's message, which is the same for all runs of a turn."""
     return f"msg_{run.removeprefix('run_')}"
+
+
+def run_of_message(message: str) -> str:
+    """Return the id of the run that an assistant's message belongs to."""
+    return f"run_{message.removeprefix('msg_')}"
 
 
 class TurnEncoder(Protocol):
@@ -252,6 +269,8 @@ class Snapshot:
         """Positions by message id: the log, the user message's sequence number in it, and the index in `messages`."""
         self._blobs = Blobs(link)
         self._turn: tuple[UIMessageEncoder, UIMessageFold] | None = None
+        self._ended: list[tuple[UIMessageEncoder, UIMessageFold, int]] = []
+        """Finished turns, with the index of their message."""
 
     async def add(self, server: Server, leaf: Leaf, rows: Iterable[records.Row], *, imported: bool) -> None:
         """Add the rows of a log."""
@@ -271,8 +290,21 @@ class Snapshot:
                 case records.RunStarted(resumes=resumes) as body:
                     self._run_started(record, leaf, opener, resumes=resumes)
                     self._fold(record)
+                case records.EvidenceChecked(claims=claims):
+                    self._checked(claims)
                 case _:
                     self._fold(record)
+
+    def _checked(self, claims: Sequence[records.CheckedClaim]) -> None:
+        """Show what a check has established on the latest turn that has these sources."""
+        if self._turn is not None and (chunks := self._turn[0].blocks.checked(claims)):
+            self._turn[1].feed(chunks)
+            return
+        for encoder, folding, index in reversed(self._ended):
+            if index < len(self.messages) and (chunks := encoder.blocks.checked(claims)):
+                folding.feed(chunks)
+                self.messages[index] = folding.message()
+                return
 
     def finish(self) -> list[JsonObject]:
         """End the last turn and return all messages."""
@@ -320,6 +352,7 @@ class Snapshot:
 
     def _end_turn(self) -> None:
         if self._turn is not None:
+            self._ended.append((*self._turn, len(self.messages)))
             self.messages.append(self._turn[1].message())
             self._turn = None
 

@@ -51,6 +51,13 @@ class PostedFunction(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """JSON schema of its arguments."""
 
 
+class EvidenceBody(Struct, frozen=True):
+    """The answer whose citations to check."""
+
+    message: str
+    """Id of its message."""
+
+
 class ChatBody(Struct, frozen=True, kw_only=True, rename="camel"):
     """The body of `POST /api/chat`. Unknown fields are ignored, because clients add their own."""
 

@@ -1,10 +1,13 @@
 """REST API for the web UI with a tenant's runs in progress, the records of a run, and its export."""
 
 import asyncio
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -16,15 +19,26 @@ from sidestream.durable.log.summaries import logged_run
 from sidestream.durable.worker.service import stats_of
 from sidestream.errors import SidestreamError, StoreError
 from sidestream.jsontext import JsonObject, as_object, objects
+from sidestream.parts import ToolCall
 from sidestream.protocols.markdown import to_markdown
+from sidestream.run.prompts import user_message
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.http.requests import is_guest, json_response, owner_of, query_number, server_of
+from sidestream.server.http.requests import (
+    checked,
+    is_guest,
+    json_response,
+    owner_of,
+    query_number,
+    read_json,
+    server_of,
+)
 from sidestream.server.runs.service import RunInfo
 from sidestream.server.server import Server
-from sidestream.store.ids import ConversationId
+from sidestream.store.ids import ConversationId, owner_in
 from sidestream.store.log.fold import stream_of
 from sidestream.store.log.follow import Feed
-from sidestream.store.records import Record, Row, RunStarted, open_run, unpack
+from sidestream.store.log.forking import Changes
+from sidestream.store.records import FORKED, ApprovalAsked, Body, Forked, Record, Row, RunStarted, open_run, unpack
 from sidestream.text.redaction import REDACTED, redact
 
 
@@ -41,6 +55,8 @@ def record_json(row: Row) -> JsonObject:
         body = as_object(jsontext.loads(row.body))
     except (ValueError, RecursionError):
         return {**shown, "damaged": True}
+    if body.get("type") == FORKED:  # A stored id names the tenant.
+        body["conversation"] = _chat_of(str(body.get("conversation")))
     if body.get("type") != "segment":
         return {**shown, "fact": body}
     # The decoder's outcome is internal.
@@ -64,6 +80,8 @@ def _redacted(text: str) -> tuple[str, int]:
 
 
 HERE = "this server"
+FORK = "Fork: "
+"""Start of a fork's title."""
 
 
 async def runs_in_progress(server: Server, owner: str) -> list[JsonObject]:
@@ -98,7 +116,15 @@ async def _described_run(server: Server, conversation: str) -> JsonObject | None
         "readers": server.runs.readers.count(conversation),
         "since": run.began,
         "at": job.at if job.attempt == 0 else None,
+        "forkedFrom": _forked_in(rows),
     }
+
+
+def _forked_in(rows: Sequence[Row]) -> JsonObject | None:
+    """Return the chat and the record that a conversation was forked from, if it was."""
+    bodies = [unpack(row).body for row in rows if row.kind == FORKED]
+    origin = bodies[-1] if bodies else None
+    return {"chat": _chat_of(origin.conversation), "at": origin.seq} if isinstance(origin, Forked) else None
 
 
 PAGE_ROWS = 2000
@@ -120,9 +146,27 @@ def routes(server: Server) -> list[BaseRoute]:
         Route("/api/runs", list_runs),
         Route("/api/runs/{run}/stop", stop, methods=["POST"]),
         Route("/api/runs/{run}/resume", resume, methods=["POST"]),
+        Route("/api/runs/{run}/fork", fork, methods=["POST"]),
         Route("/api/runs/{run}/records", records),
         Route("/api/runs/{run}/export", export),
     ]
+
+
+class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /api/runs/{run}/fork`."""
+
+    at: int
+    """Sequence number of the last record to keep."""
+    results: dict[str, Any] = {}
+    """Other results of client tools, by call id."""
+    deny: list[str] = []
+    """Ids of calls to deny."""
+    message: str | None = None
+    """Message that the next request takes."""
+    model: str | None = None
+    """Agent or model from there on."""
+    system: str | None = None
+    """Instructions from there on, after the agent's own."""
 
 
 async def list_runs(request: Request) -> Response:
@@ -177,6 +221,52 @@ async def resume(request: Request) -> Response:
         job = msgspec.structs.replace(info.job, attempt=1)
         await server.runs.resume(server.agent(job.agent), info.conversation, (), job)
     return json_response({"id": info.id, "resumed": True}, 202)
+
+
+async def fork(request: Request) -> Response:
+    """Copy a run up to the record `at` to a new chat, with facts changed there, and continue it.
+
+    The original is only read. `run` is null if the turn is complete at that record.
+    """
+    server, owner = server_of(request), owner_of(request)
+    body = checked(await read_json(request), ForkBody)
+    info = await _run(request)
+    if info.job is None or not info.job.is_resumable:
+        message = "the run's log does not hold all settings to continue it with"
+        raise RequestError(409, message, type="conflict", code="not_resumable")
+    rows = await _rows(server, info, 0)
+    kept = [row for row in rows if row.seq <= body.at]
+    if not kept or kept[-1].seq != body.at:
+        last = rows[-1].seq if rows else 0
+        raise RequestError(400, f"at must be a record of the run, which ends at record {last}", param="at")
+    job = msgspec.structs.replace(info.job, api="chat", details={}, attempt=1, at=None, has_expired=False)
+    tools = {part.id: part.name for part in stream_of(map(unpack, kept)) if isinstance(part, ToolCall)}
+    asked = {record.approval.call_id for record in _bodies(kept) if isinstance(record, ApprovalAsked)}
+    if body.model is not None:
+        job = msgspec.structs.replace(job, agent=body.model)
+    if body.system is not None:
+        job = msgspec.structs.replace(job, system=body.system)
+    agent = server.agent(job.agent)
+    for judged in {job.agent: job, info.job.agent: info.job}.values():
+        server.runs.policy.check_results(judged, [tools.get(id, id) for id in body.results], "results")
+        # A call that asked for approval may be denied by anyone who may decide on it.
+        server.runs.policy.check_results(judged, [tools.get(id, id) for id in body.deny if id not in asked], "deny")
+    changes = Changes(
+        results=body.results,
+        denied=tuple(body.deny),
+        message=None if body.message is None else user_message(body.message),
+        model=body.model,
+        system=body.system,
+    )
+    id = str(ConversationId(owner, f"chat_{uuid.uuid4().hex}"))
+    run = await server.runs.fork(agent, info.conversation, id, body.at, changes, job)
+    if title := await server.store.title_of(info.conversation):
+        await server.titles.rename([id], f"{FORK}{title.removeprefix(FORK)}")
+    return json_response({"chat": _chat_of(id), "run": run}, 201)
+
+
+def _bodies(rows: Iterable[Row]) -> Iterable[Body]:
+    return (unpack(row).body for row in rows)
 
 
 async def records(request: Request) -> Response:
@@ -240,8 +330,9 @@ async def _news(server: Server, info: RunInfo, feed: Feed, after: int, wait_s: f
 
 async def _rows(server: Server, info: RunInfo, after: int) -> list[Row]:
     """Return the rows of the run, including the message before its start that it answers."""
-    rows = await server.store.read(info.conversation, max(after, info.start - 2))
-    return [row for row in rows if row.run == info.id]
+    before = info.forked is not None and info.forked.seq < info.start  # Between that message and the start.
+    rows = await server.store.read(info.conversation, max(after, info.start - (3 if before else 2)))
+    return [row for row in rows if row.run == info.id or (before and row.seq < info.start)]
 
 
 async def _described(server: Server, info: RunInfo, is_live: bool) -> JsonObject:
@@ -253,7 +344,28 @@ async def _described(server: Server, info: RunInfo, is_live: bool) -> JsonObject
         "model": body.model if isinstance(body, RunStarted) else None,
         "api": info.job.api if info.job else None,
         "live": is_live,
+        "changeable": _changeable(server, info),
+        "forkedFrom": None if info.forked is None else await _origin(server, info.conversation, info.forked),
     }
+
+
+def _changeable(server: Server, info: RunInfo) -> list[str] | bool | None:
+    """Return the tools whose results a fork of the run may change. None means that the run cannot be forked."""
+    if info.job is None or not info.job.is_resumable:
+        return None
+    allowed = server.runs.policy.results(info.job.agent)
+    own = [str(function["name"]) for function in info.job.functions]
+    return allowed if allowed is True else [*(allowed or ()), *own]
+
+
+async def _origin(server: Server, conversation: str, row: Row) -> JsonObject | None:
+    """Return where a run was forked from. Its `run` is null if that was deleted."""
+    body = unpack(row).body
+    assert isinstance(body, Forked)
+    is_own = owner_in(body.conversation) == owner_in(conversation)
+    found = (await server.store.read(body.conversation, body.seq - 1))[:1] if is_own else []
+    origin = {"chat": _chat_of(body.conversation), "run": found[0].run if found else None}
+    return {**origin, "at": body.seq, "changes": body.changes}
 
 
 def _chat_of(conversation: str) -> str:

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any, Unpack
 
 from msgspec import Struct
@@ -16,14 +16,15 @@ from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
+from sidestream.agent.forking import Forking, ForkPlan
 from sidestream.agent.settings import CallSettings
 from sidestream.durable.beginning import Begun
 from sidestream.durable.dispatcher import DispatchedRun, Dispatcher
 from sidestream.durable.engines.protocol import Task
 from sidestream.durable.log.jobs import Job
-from sidestream.durable.log.open_runs import job_of, written
+from sidestream.durable.log.open_runs import job_of, waits_for_decisions, written
 from sidestream.durable.log.run_control import RunControl, is_over
-from sidestream.errors import ConflictError, StoreError
+from sidestream.errors import ConflictError, SidestreamError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
 from sidestream.messages.container_files import for_code
@@ -38,14 +39,17 @@ from sidestream.server.settings import Disconnect
 from sidestream.store.expiry import branches_of, still_expired
 from sidestream.store.ids import ConversationId, chat_of, owner_in
 from sidestream.store.log.follow import Following, PublishedStore
+from sidestream.store.log.forking import Changes
 from sidestream.store.log.writer import LogDetail, Writer, imported
 from sidestream.store.protocol import ConversationInfo, Store
-from sidestream.store.records import ENDINGS, Body, Record, open_run
+from sidestream.store.records import ENDINGS, FORKED, STARTED, Body, EvidenceChecked, Record, Row, RunStarted, open_run
 from sidestream.tools.approvals import ApprovalError, Decision
 from sidestream.tools.grants import Grant
 from sidestream.tools.server_side import CodeInterpreter
 
 RETRY_S = 5
+MAX_CHECKS = 8
+"""Maximum checks of citations at the same time, one per tenant."""
 
 
 class Readers:
@@ -103,6 +107,8 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     job: Job | None
     is_live: bool
     """Whether the run is in progress, in any process."""
+    forked: Row | None = None
+    """Record that says where the run was forked from. None means that it was not forked."""
 
 
 class Runs:
@@ -136,6 +142,8 @@ class Runs:
         self.policy = policy
         self._control = RunControl(store, execution.engine, execution.worker)
         self._caps = caps
+        self._checking = set[str]()
+        """Tenants whose citations are being checked."""
         self.readers = readers
         self._approval_s = approval_s
         self._on_disconnect = on_disconnect
@@ -240,6 +248,42 @@ class Runs:
                 raise
             return _info(dispatched, await self._dispatcher.dispatch(dispatched))
 
+    async def fork(
+        self, agent: Agent[Any], parent: str, conversation: str, at: int, changes: Changes, job: Job
+    ) -> str | None:
+        """Copy the conversation `parent` up to the record `at` to a new one with these changes, and continue it there.
+
+        Returns the id of the run, or None if its turn is complete. Raises ConfigurationError if a change does not fit
+        the log, and the errors of `resume`; then nothing is kept.
+        """
+        job = self.policy.admit(agent, job)
+        self._check_storable(job, {})
+        await self._admit(conversation)
+        plan = ForkPlan(store=self._store, conversation=parent, at=at, changes=changes)
+        made = await Forking(agent, plan).build()
+        await self._store.append(conversation, 0, made.rows, made.blobs)
+        try:
+            async with self._dispatcher.reserved(agent, conversation, job) as dispatched:
+                await dispatched.beginning.load()
+                self.policy.check_history(job, dispatched.chat.messages)
+                if (state := dispatched.chat.run_state) is None:
+                    return None
+                if not waits_for_decisions(state):
+                    await dispatched.take()
+                    dispatched.beginning.resume(())
+                    return (await self._dispatcher.dispatch(dispatched)).id
+            # Any worker makes it wait, so that its approvals expire.
+            started = RunStarted(
+                f"{agent.model.provider}:{agent.model.name}", resumes=True, details=replace(job, attempt=0).as_details()
+            )
+            await append(self._store, conversation, [started], state.turn.run_id)
+            queue = self.execution.queue_of(job)
+            await self.execution.enqueue(Task(conversation=conversation, position=len(made.rows) + 1, queue=queue))
+            return state.turn.run_id
+        except (SidestreamError, RequestError):
+            await self._store.delete(conversation)
+            raise
+
     async def log_refusal(self, conversation: str, approval_id: str, reason: str) -> None:
         """Record a decision that was refused before it reached the run, up to `MAX_REFUSALS` per conversation."""
         rows = await self._store.read(conversation)
@@ -260,14 +304,18 @@ class Runs:
         if found is None or ConversationId.parse(found[0]).owner != owner:
             raise not_found("run", run_id)
         conversation, start = found
-        rows = await self._store.read(conversation, start - 1)
+        rows = await self._store.read(conversation, max(start - 2, 0))
         started = open_run(rows)
+        # The copied records of a fork have no job.
+        jobs = (job_of(row) for row in rows if row.kind == STARTED and row.run == run_id)
+        forks = [row for row in rows if row.kind == FORKED and (row.run == run_id or row.seq < start)]
         return RunInfo(
             id=run_id,
             conversation=conversation,
             start=start,
-            job=job_of(rows[0]) if rows else None,
+            job=next((job for job in jobs if job is not None), None),
             is_live=started is not None and started.run == run_id,
+            forked=forks[-1] if forks else None,
         )
 
     def in_progress(self, owner: str) -> list[JsonObject]:
@@ -339,6 +387,39 @@ class Runs:
         """Revoke a remembered approval, also in a run in progress in any process. Return False if there is none."""
         await self._dispatcher.begun(conversation)
         return await self._control.withdraw(conversation, grant)
+
+    @asynccontextmanager
+    async def checking(self, conversation: str) -> AsyncGenerator[None]:
+        """Count a check of citations, which reads pages, as a run of its tenant.
+
+        Raises RequestError(429) if the tenant has reached a quota or checks something else.
+        """
+        owner = owner_in(conversation)
+        if owner in self._checking or len(self._checking) >= MAX_CHECKS:
+            raise RequestError(
+                429,
+                "other citations are being checked; try again soon",
+                type="rate_limit_error",
+                code="too_many_checks",
+                headers={"Retry-After": str(RETRY_S)},
+            )
+        self._checking.add(owner)
+        try:
+            await self._admit(conversation)
+            yield
+        finally:
+            self._checking.discard(owner)
+
+    async def add_check(self, conversation: str, run: str, check: EvidenceChecked, pages: Mapping[str, bytes]) -> None:
+        """Write a check of a run's citations to a conversation. Raises ConflictError if a run is in progress there."""
+        with self._dispatcher.blocked({conversation}):
+            rows = await self._store.read(conversation)
+            if not rows or await self.is_busy(conversation):
+                raise ConflictError(conversation)
+            writer = Writer(self._store, conversation, rows[-1].seq, run=run)
+            writer.checked(check, pages)
+            if await writer.commit() is not None:
+                raise StoreError("the check could not be stored")
 
     async def read(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[list[Record]]:
         """Yield the records of `follow` in batches for a client, counting its stream.

@@ -8,9 +8,20 @@ from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.messages.message import ChatMessage
 from sidestream.store.log.fold import LogState, UnresolvedCall, fold, joined
+from sidestream.store.log.requests import ConversationRequest, requests_in
 from sidestream.store.log.writer import Writer
 from sidestream.store.protocol import ConversationInfo, Store
-from sidestream.store.records import ApprovalRefused, Body, GrantsSet, Record, Row, TurnDiscarded, content_of, unpack
+from sidestream.store.records import (
+    REQUEST,
+    ApprovalRefused,
+    Body,
+    GrantsSet,
+    Record,
+    Row,
+    TurnDiscarded,
+    content_of,
+    unpack,
+)
 from sidestream.tools.grants import without_grant
 from sidestream.turn.state import TurnStatus, status_after
 
@@ -65,6 +76,22 @@ class Conversation:
         except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
             message = f"the log of {self.id!r} is damaged: its records contradict each other; restore it from a backup"
             raise StoreError(message) from error
+
+    async def requests(self, rows: Sequence[Row] | None = None) -> list[ConversationRequest]:
+        """Return the requests of the conversation in order, with their whole bodies.
+
+        `rows` is the whole log, for a caller that has just read it. A log of an older version has no requests.
+        """
+        rows = await self.store.read(self.id) if rows is None else rows
+        digests = {digest for row in rows if row.kind == REQUEST for digest in row.blobs}
+        return requests_in(rows, {digest: await self.store.blob(digest) for digest in digests})
+
+    async def request(self, seq: int) -> ConversationRequest:
+        """Return the request whose record has this sequence number. Raises StoreError if there is none."""
+        found = [request for request in await self.requests() if request.seq == seq]
+        if not found:
+            raise StoreError(f"conversation {self.id!r} has no request with the sequence number {seq}")
+        return found[0]
 
     async def status(self, info: ConversationInfo | None = None) -> TurnStatus:
         """Return the status of the last turn.

@@ -20,6 +20,7 @@ from sidestream.parts import (
     TextEnd,
     ToolCall,
     ToolEvent,
+    Usage,
 )
 from sidestream.store.log.segments import INCREMENTS, INPUT, event_with, joined_deltas
 from sidestream.store.records import (
@@ -27,11 +28,14 @@ from sidestream.store.records import (
     ApprovalDecided,
     ApprovalRefused,
     EvidenceChecked,
+    Forked,
     GrantsSet,
     MessageAdded,
     Noted,
     Record,
     RequestPrepared,
+    RequestSent,
+    ResponseReceived,
     RunCancelled,
     RunStarted,
     Segment,
@@ -203,6 +207,8 @@ class LogState(Struct, frozen=True, kw_only=True):
     """Keys of all decisions that were used in the conversation."""
     grants: tuple[Grant, ...] = ()
     """Remembered approvals of the conversation."""
+    forked_from: Forked | None = None
+    """Origin of a conversation that was forked from another one."""
 
 
 def fold(records: Iterable[Record]) -> LogState:
@@ -215,7 +221,8 @@ def fold(records: Iterable[Record]) -> LogState:
     if turn is None or turn.status == "complete":
         log.settle()
         decided = frozenset(log.decided)
-        return LogState(head=log.head, messages=tuple(log.messages), decided=decided, grants=log.grants)
+        messages = tuple(log.messages)
+        return LogState(head=log.head, messages=messages, decided=decided, grants=log.grants, forked_from=log.forked)
     started, said = turn.state.started, tuple(turn.state.messages)
     state = turn.resumable()
     return LogState(
@@ -226,6 +233,7 @@ def fold(records: Iterable[Record]) -> LogState:
         unresolved=tuple(UnresolvedCall(call, call.id in started) for call in state.calls),
         decided=frozenset(log.decided),
         grants=state.grants,
+        forked_from=log.forked,
     )
 
 
@@ -305,6 +313,7 @@ class _Log:
         self.decided: set[tuple[str, str]] = set()
         self.grants: tuple[Grant, ...] = ()
         """Remembered approvals before the last turn, which remain if that turn is dropped."""
+        self.forked: Forked | None = None
 
     def settle(self) -> None:
         """Add the last turn to the history if it is complete."""
@@ -373,11 +382,24 @@ def _checked(log: _Log, body: EvidenceChecked, record: Record) -> None:
     """Ignore a check of citations, which is recorded only for readers of the log."""
 
 
+def _forked(log: _Log, body: Forked, record: Record) -> None:
+    """Note the origin. What the copied part of the turn used was paid for by the original."""
+    log.forked = body
+    if log.turn is not None:
+        log.turn.state.usage = Usage()
+
+
+def _exchanged(log: _Log, body: RequestSent | ResponseReceived, record: Record) -> None:
+    """Ignore a request or the bytes of a response, which are recorded only for readers of the log."""
+
+
 _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     MessageAdded: _message,
     RunStarted: _run_started,
     Segment: _of_turn(OpenTurn.segment),
     RequestPrepared: _of_turn(OpenTurn.prepared),
+    RequestSent: _exchanged,
+    ResponseReceived: _exchanged,
     ToolStarted: _of_turn(OpenTurn.tool_started),
     ToolSuspended: _of_turn(OpenTurn.tool_suspended),
     ApprovalAsked: _of_turn(OpenTurn.asked),
@@ -388,6 +410,7 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     TurnDiscarded: _discarded,
     TurnKept: _kept,
     Noted: _noted,
+    Forked: _forked,
     EvidenceChecked: _checked,
 }
 """Handlers, by type of a record's body."""

@@ -1,6 +1,6 @@
 """Title, model and last record of a conversation for the list, and its text for searches, taken from the rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -8,8 +8,8 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.messages.message import ChatMessage, TextPart
-from sidestream.parts import TextDelta, TextEnd
-from sidestream.store.records import TEXT_KINDS, MessageAdded, Record, Row, Segment, unpack
+from sidestream.parts import TextDelta, TextEnd, TextStart
+from sidestream.store.records import INCREMENT, TEXT_KINDS, MessageAdded, Record, Row, Segment, unpack
 
 _TITLE = 80
 
@@ -82,12 +82,35 @@ def title_line(text: str) -> str:
     return (line if line.isprintable() else "".join(filter(str.isprintable, line))).rstrip()
 
 
-def says(row: Row, text: str) -> bool:
-    """Return whether the text of a row contains this one, ignoring case. A damaged row contains none."""
-    try:
-        return text.casefold() in said_in(unpack(row)).casefold()
-    except StoreError:
-        return False
+def texts_in(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield what the rows say: the text of each message, and of each block of an answer with its increments joined.
+
+    Damaged rows are skipped.
+    """
+    grown: dict[int, str] = {}
+    """Position of an open block → its text so far."""
+    for row in rows:
+        try:
+            record = unpack(row)
+        except StoreError:
+            continue
+        body, said = record.body, said_in(record)
+        if not isinstance(body, Segment):
+            yield said
+        elif body.kind == INCREMENT:
+            if isinstance(body.parts[0], TextStart) and (left := grown.pop(body.place, "")):
+                yield left  # A block of an abandoned step, which no record closes.
+            grown[body.place] = grown.get(body.place, "") + said
+        else:
+            before = grown.pop(body.place, "")
+            yield said if _final_text(body) is not None else before + said
+    yield from grown.values()
+
+
+def texts_with(rows: Iterable[Row], text: str) -> Iterator[str]:
+    """Yield those of the texts in the rows that contain this one, ignoring case."""
+    wanted = text.casefold()
+    return (said for said in texts_in(rows) if wanted in said.casefold())
 
 
 def said_in(record: Record) -> str:
@@ -107,5 +130,9 @@ def text_of(message: ChatMessage) -> str:
 
 
 def _segment_text(segment: Segment) -> str:
-    final = next((part.text for part in segment.parts if isinstance(part, TextEnd) and part.text is not None), None)
+    final = _final_text(segment)
     return "".join(part.delta for part in segment.parts if isinstance(part, TextDelta)) if final is None else final
+
+
+def _final_text(segment: Segment) -> str | None:
+    return next((part.text for part in segment.parts if isinstance(part, TextEnd) and part.text is not None), None)

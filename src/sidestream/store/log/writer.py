@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert, to_builtins
 
 from sidestream.errors import ConflictError, StoreError
 from sidestream.jsontext import JsonObject
@@ -16,22 +16,26 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import blobs_of
 from sidestream.parts import Custom, StreamPart, ToolCall
 from sidestream.store.log.flush_schedule import Moments, moments
+from sidestream.store.log.requests import SAYS, RequestLog
 from sidestream.store.log.segments import SegmentFold
 from sidestream.store.protocol import Store
 from sidestream.store.records import (
+    REQUEST,
     STEP_FINISH,
     ApprovalAsked,
     ApprovalDecided,
     Body,
+    EvidenceChecked,
     GrantsSet,
     MessageAdded,
     RequestPrepared,
+    RequestSent,
+    ResponseReceived,
     Row,
     RunCancelled,
     RunStarted,
     ToolStarted,
     ToolSuspended,
-    changed_by,
     kind_of,
     pack,
     unpack,
@@ -63,6 +67,8 @@ _UNFLUSHED = frozenset(
     [
         "message",
         "run-started",
+        "request-sent",
+        "response-received",
         "stream-start",
         "step-start",
         "response-metadata",
@@ -91,6 +97,8 @@ class LogDetail(Struct, frozen=True, kw_only=True):
     """Whether to keep previews, such as an image's first versions."""
     inputs: bool = False
     """Whether to keep the deltas of tool inputs. The calls contain the complete inputs anyway."""
+    wire: bool = False
+    """Whether to keep the provider's own bytes of each response, compressed."""
 
 
 USUAL_DETAIL = LogDetail()
@@ -115,8 +123,10 @@ class Writer:
         gap_s: float = INCREMENT_GAP_S,
         run: str = "",
         before_store: Callable[[JsonObject], JsonObject] | None = None,
+        rows: Sequence[Row] = (),
     ) -> None:
         self._before_store = before_store
+        self._requests = RequestLog(rows)
         self.conversation = conversation
         self.head = head
         """Sequence number of the last stored record."""
@@ -173,8 +183,11 @@ class Writer:
         self._segments = SegmentFold(previews=self._detail.previews, inputs=self._detail.inputs)
         started = RunStarted(model, message_metadata, resumes=not opening, details=self.run_details)
         bodies: list[Body] = [*map(MessageAdded, opening), started, *map(ApprovalDecided, decisions)]
-        for body, packed in [(body, pack(self._redacted(body))) for body in bodies]:
+        given = [self._redacted(body) for body in bodies]
+        for body, packed in [(body, pack(body)) for body in given]:
             self._add(kind_of(body), *packed)
+            if type(body) is MessageAdded:
+                self._requests.note(self._next, body)
 
     def feed(self, parts: Iterable[StreamPart]) -> None:
         """Record the next parts of the stream."""
@@ -205,6 +218,32 @@ class Writer:
         """Record that a request that differs from the usual one is about to be sent."""
         self.add(RequestPrepared(tuple(sorted(without)), defers_output))
 
+    @property
+    def keeps_responses(self) -> bool:
+        """Whether the log has the provider's own bytes of each response."""
+        return self._detail.wire
+
+    def sent(self, body: bytes | None, *, model: str, path: str, step: int) -> None:
+        """Record that a request with this body is about to be sent, unless the body is not a JSON object."""
+        request = (
+            None if body is None else self._requests.request(body, self._next + 1, model=model, path=path, step=step)
+        )
+        if request is None:
+            self._requests.forget()
+            return
+        try:
+            redacted = self._redacted(request)
+            assert isinstance(redacted, RequestSent)
+            packed = pack(self._requests.referring(redacted))
+        except StoreError as error:
+            self._give_up(error)
+            return
+        self._add(REQUEST, *packed)
+
+    def received(self, content: bytes, *, step: int, status: int, is_stream: bool) -> None:
+        """Record the provider's own bytes of a response."""
+        self.add(ResponseReceived(content, step, status, is_stream))
+
     def asked(self, approval: PendingApproval) -> None:
         """Record that a call waits for approval."""
         self.add(ApprovalAsked(approval))
@@ -216,6 +255,10 @@ class Writer:
     def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
         """Record that a tool waits for the user or for work in another process."""
         self.add(ToolSuspended(call_id, suspended))
+
+    def checked(self, check: EvidenceChecked, pages: Mapping[str, bytes]) -> None:
+        """Record a check of citations, with the pages that were read."""
+        self.add(check, pages)
 
     def left(self) -> None:
         """Leave the run where it is, recording what has arrived of open blocks."""
@@ -242,11 +285,14 @@ class Writer:
         If the record cannot be serialized, neither it nor later ones are written, and `commit` reports the error.
         """
         try:
-            data, blobs = pack(self._redacted(body))
+            body = self._redacted(body)
+            data, blobs = pack(body)
         except StoreError as error:
             self._give_up(error)
             return
-        self._add(kind_of(body), data, {**blobs, **referred} if referred else blobs)
+        self._add(kind := kind_of(body), data, {**blobs, **referred} if referred else blobs)
+        if kind in SAYS:
+            self._requests.note(self._next, body)
 
     def _redacted(self, body: Body) -> Body:
         """Return the body that the program lets the log have."""
@@ -447,3 +493,15 @@ class Writer:
 def imported(messages: Iterable[ChatMessage]) -> list[MessageAdded]:
     """Return the records of an imported history."""
     return [MessageAdded(message, opens_turn=False) for message in messages]
+
+
+def changed_by(body: Body, function: Callable[[JsonObject], JsonObject]) -> Body:
+    """Return a body as a function changes its JSON. Raises StoreError if the result is not a record of its kind."""
+    plain = to_builtins(body, builtin_types=(bytes,))
+    try:
+        found = convert(function(plain), Body, builtin_types=(bytes,))
+    except ValidationError as error:
+        raise StoreError(f"before_store made a record ({kind_of(body)}) invalid: {error}") from error
+    if kind_of(found) != kind_of(body):
+        raise StoreError(f"before_store must not change the kind of a record: {kind_of(body)} became {kind_of(found)}")
+    return found

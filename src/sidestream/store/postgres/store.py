@@ -15,7 +15,7 @@ from sidestream.errors import StoreError
 from sidestream.files.folders import data_folder
 from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs.folder import BlobStore
-from sidestream.store.database import PAGE, DatabaseStore, Migration, ended_runs_query, list_query, rows_of, texts_query
+from sidestream.store.database import PAGE, DatabaseStore, Migration, ended_runs_query, list_query, rows_of
 from sidestream.store.ids import check_id
 from sidestream.store.postgres.blob_table import BlobTable
 from sidestream.store.postgres.connections import HEARTBEAT_S, LoopConnections
@@ -285,9 +285,6 @@ class PostgresStore(DatabaseStore):
 
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await self._select(list_query(values, "%({})s", _NAMES), values)
-
-    async def _texts(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        return await self._select(texts_query("%({})s", _NAMES), values)
 
     async def _ended_runs(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await self._select(ended_runs_query(values, "%({})s", _NAMES), values)

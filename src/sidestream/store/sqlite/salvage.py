@@ -164,6 +164,12 @@ def _readable(source: sqlite3.Connection, table: _Table) -> Iterator[tuple[Any, 
             return
         except DAMAGE:
             tries -= 1
+            # A cursor reads one row ahead, so the last one before the damage has not been returned.
+            with suppress(*DAMAGE):
+                for rowid, *values in source.execute(f"{query} LIMIT 1", (start,)):
+                    start = rowid + 1
+                    if _is_ours(table, values):
+                        yield tuple(values)
             start = _next_readable(source, f"{query} LIMIT 1", start)
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from sidestream.errors import ConfigurationError
 from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs.folder import BlobStore, is_digest
-from sidestream.store.database import PAGE, DatabaseStore, Migration, ended_runs_query, list_query, texts_query
+from sidestream.store.database import PAGE, DatabaseStore, Migration, ended_runs_query, list_query
 from sidestream.store.ids import check_id
 from sidestream.store.protocol import Append, StoreProblem
 from sidestream.store.records import Row
@@ -273,9 +273,6 @@ class SqliteStore(DatabaseStore):
         return await self._read(
             partial(ReaderThread.conversations, sql=list_query(values, ":{}", _NAMES), values=values)
         )
-
-    async def _texts(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        return await self._read(partial(ReaderThread.select, sql=texts_query(":{}", _NAMES), values=values))
 
     async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
         return await self._read(partial(ReaderThread.select, sql=_FIND_RUN, values=(run,)))

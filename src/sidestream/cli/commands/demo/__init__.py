@@ -6,13 +6,14 @@ import tempfile
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 from msgspec import Struct
 
 from sidestream.cli import exit_codes
+from sidestream.cli.display.formatting import print_evidence, source
 from sidestream.cli.display.output_folder import OutputFolder
 from sidestream.cli.display.progress import Detail, ProgressView, live_clock
 from sidestream.cli.display.screen import Screen, has_colour
@@ -54,7 +55,7 @@ SCENES = (
 )
 
 OPENING = (
-    "Four recorded runs, decoded by the same code as live runs, and two live ones on this machine. "
+    "Four recorded runs, decoded by the same code as live runs, and three live ones on this machine. "
     "Nothing is sent over the network."
 )
 
@@ -91,6 +92,11 @@ CODE_TITLE = (
 )
 CODE_PROMPT = "Draw a damped wave."
 CODE_RECORDING = Path(__file__).parent / "here" / "code.json"
+
+CLAIMS_TITLE = "Live: three claims about a document are checked; a script plays the model, and gets one wrong"
+CLAIMS_PROMPT = "How much does the pump deliver, and how do I look after it?"
+CLAIMS_RECORDING = Path(__file__).parent / "here" / "claims.json"
+CLAIMS_DOCUMENT = Path(__file__).parent / "here" / "pump.md"
 
 
 @click.command()
@@ -136,6 +142,7 @@ async def play_demo(out: TextIO, folder: Path | None, *, fast: bool, is_plain: b
         await _play(scene, ProgressView(screen, output, Detail(thinking=True), clock), fast=fast)
     await play_conversation(screen, len(SCENES) + 1, clock)
     await play_code(screen, output, len(SCENES) + 2, clock)
+    await play_claims(screen, len(SCENES) + 3, clock)
     screen.gap()
     for line in CLOSING.format(folder=output.path).split("\n"):
         screen.line(line)
@@ -212,3 +219,32 @@ async def play_code(
                     screen.line(f"   Skipped. {part.message}", "yellow")
     except ConfigurationError as error:
         screen.line(f"   Skipped. {error}", "yellow")
+
+
+async def file_search(queries: list[str]) -> dict[str, Any]:
+    """Searches the document of the demo."""  # noqa: D401 - sent to the model
+    found = {"file_id": "demo", "filename": CLAIMS_DOCUMENT.name, "text": CLAIMS_DOCUMENT.read_text("utf-8")}
+    return {"status": "completed", "queries": queries, "results": [found]}
+
+
+async def play_claims(screen: Screen, number: int, clock: Callable[[], float] | None = None) -> None:
+    """Run the search, and print each claim in the answer with what the document establishes about it."""
+    from sidestream.agent.agent import Agent
+    from sidestream.portable.here import Staged
+    from sidestream.portable.tools.functions import Functions
+    from sidestream.results.results import ChunkFold, fold
+    from sidestream.tools.tool import Tool
+
+    screen.gap()
+    screen.line(f"{number}. {CLAIMS_TITLE}", "bold")
+    screen.line(f"   “{CLAIMS_PROMPT}”")
+    view, folding = ProgressView(screen, detail=Detail(), clock=clock), ChunkFold()
+    search = Tool.from_function(file_search, name="file_search", key="file_search")
+    agent = Agent(f"replay:{CLAIMS_RECORDING}", tools=[Staged(Functions("file_search", [search]))])
+    parts: list[StreamPart] = []
+    async for part in agent.stream(CLAIMS_PROMPT, errors="parts"):
+        view.feed(part)
+        parts.append(part)
+    screen.line("evidence:", "bold")
+    for claim in fold([chunk for part in parts for chunk in folding.feed(part)]).claims():
+        print_evidence(screen, claim.text, source(claim.source), claim.source.evidence)

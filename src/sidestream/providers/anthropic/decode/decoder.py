@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import is_object, is_too_deep
-from sidestream.parts import Error, ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta
+from sidestream.messages.fold import Batch
+from sidestream.parts import Error, ReasoningDelta, TextDelta, ToolEvent, ToolInputDelta
 from sidestream.providers.anthropic.context import MessagesContext
 from sidestream.providers.anthropic.decode import handlers, outcome, shapes
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
@@ -71,29 +72,31 @@ def growing_block(s: MessagesState, index: int) -> BlockState | None:
     return None if s.context.has_result_tool and not block.provider_executed else block
 
 
-def read_deltas(growing: BlockState, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+def read_deltas(growing: BlockState, events: Iterator[bytes], out: Batch) -> bytes | None:
     """Decode deltas of this block."""
     row = _ROWS.get(growing.kind)
     if row is None:
         return _read_hosted(growing, events, out)
     shape, part = row
-    index, part_id, keep, emit = growing.index, growing.part_id, growing.deltas.append, out.append
+    index = growing.index
+    texts: list[str] = []
+    keep = texts.append
     for data in events:
         try:
             e = _delta(data)
         except NOT_DELTA:
-            return data
-        if type(e) is _Stop or type(delta := e.delta) is not shape or e.index != index:
-            return data
-        text = delta.text
-        if not text:
-            return data
+            break
+        if type(e) is _Stop or type(delta := e.delta) is not shape or e.index != index or not (text := delta.text):
+            break
         keep(text)
-        emit(part(part_id, text))
-    return None
+    else:
+        data = None
+    growing.deltas += texts
+    out.grow(part, growing.part_id, texts)
+    return data
 
 
-def _read_hosted(block: BlockState, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+def _read_hosted(block: BlockState, events: Iterator[bytes], out: Batch) -> bytes | None:
     """Decode input deltas of a call that the provider executes. Their tool events hold the JSON verbatim."""
     place, part_id, tool, portable, stage = (
         block.index,
@@ -117,10 +120,7 @@ def _read_hosted(block: BlockState, events: Iterator[bytes], out: list[StreamPar
         if is_too_deep(data):  # the tool event would hold it verbatim
             return data
         keep(text)
-        out += (
-            ToolEvent(portable, stage, event, part_id, index, tool, "delta"),
-            ToolInputDelta(part_id, text),
-        )
+        out.parts += ToolEvent(portable, stage, event, part_id, index, tool, "delta"), ToolInputDelta(part_id, text)
     return None
 
 

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
-from sidestream.parts import Custom, Error, ReasoningDelta, StreamPart, TextDelta
+from sidestream.messages.fold import Batch
+from sidestream.parts import Custom, Error, ReasoningDelta, TextDelta
 from sidestream.providers.google.context import (
     BLOCK_REASONS,
     FINISH_REASONS,
@@ -66,34 +67,37 @@ class _Chunk(Struct, forbid_unknown_fields=True, rename="camel", gc=False):
 _fast_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-def read_deltas(growing: GenerateContentState, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+def read_deltas(growing: GenerateContentState, events: Iterator[bytes], out: Batch) -> bytes | None:
     """Decode chunks that only continue the current text or thought."""
     s = growing
-    response_id, model, emit = s.response_id, s.model, out.append
-    block = s.current
+    response_id, model, block = s.response_id, s.model, s.current
+    if block is None or not s.layout or s.layout[-1] is not block.slice:
+        return next(events, None)
+    is_thought = block.family == "reasoning"
+    usage: dict[str, Any] | None = None
+    texts: list[str] = []
+    keep = texts.append
     for data in events:
         try:
             chunk = _fast_chunk(data)
         except NOT_DELTA:
-            return data
-        if chunk.response_id != response_id or chunk.model_version != model or block is None:
-            return data
+            break
+        if chunk.response_id != response_id or chunk.model_version != model:
+            break
         part = chunk.candidates[0].content.parts[0]
-        text = part.text
-        if block.family != ("reasoning" if part.thought else "text"):
-            return data
+        if not (text := part.text) or part.thought_signature is not None or (part.thought or False) is not is_thought:
+            break
         if chunk.usage_metadata is not None:
-            s.usage = chunk.usage_metadata
-        if text and part.thought_signature is None and s.layout and s.layout[-1] is block.slice:
-            block.pieces.append(text)
-            block.size = block.slice["end"] = block.size + len(text)
-            emit(ReasoningDelta(block.id, text) if part.thought else TextDelta(block.id, text))
-        else:
-            s.text(block.family, text, part.thought_signature)
-            out += s.out
-            s.out = []
-            block = s.current
-    return None
+            usage = chunk.usage_metadata
+        keep(text)
+    else:
+        data = None
+    if texts:
+        s.usage = s.usage if usage is None else usage
+        block.pieces += texts
+        block.size = block.slice["end"] = block.size + sum(map(len, texts))
+        out.grow(ReasoningDelta if is_thought else TextDelta, block.id, texts)
+    return data
 
 
 CANDIDATE = "google.candidate"

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in, without_none
+from sidestream.messages.fold import Batch
 from sidestream.parts import Error, Finish, ReasoningDelta, StreamPart, TextDelta, ToolInputDelta
 from sidestream.providers.openai.chat.decode import content, executed_tools, outcome, state, tool_calls
 from sidestream.providers.openai.chat.decode.repeating import LAST_CHUNK, RepeatingChunks
@@ -72,44 +73,66 @@ class _Chunk(Struct, forbid_unknown_fields=True, gc=False):
 _fast_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-def read_deltas(growing: CompletionsState, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+def read_deltas(growing: CompletionsState, events: Iterator[bytes], out: Batch) -> bytes | None:
     """Decode chunks that only extend an open block or call."""
     s = growing
     index, has_metadata, facts, reasoning_id = s.choice, s.has_metadata, s.facts, s.reasoning_id
     # Text would end an open reasoning block.
     text_id = s.texts.get("text") if reasoning_id is None else None
+    texts: list[str] = []
+    thoughts: list[str] = []
     for data in events:
         try:
             chunk = _fast_chunk(data)
         except NOT_DELTA:
-            return data
+            break
         choice = chunk.choices[0]
         if choice.index != index or (not has_metadata and (chunk.id or chunk.model)):
-            return data
+            break
         delta = choice.delta
         if delta.role is not None and chunk.id != s.response_id:
-            return data
+            break
         text, thought, calls = delta.content, delta.reasoning_content or delta.reasoning, delta.tool_calls
         if text:
             if text_id is None or thought or calls is not None:
-                return data
-            s.said.append(text)
-            out.append(TextDelta(text_id, text))
+                break
+            texts.append(text)
         elif thought:
             if reasoning_id is None or calls is not None:
-                return data
-            out.append(ReasoningDelta(reasoning_id, thought))
+                break
+            thoughts.append(thought)
         elif calls is None or (part := _argument(s, calls[0])) is None:
-            return data
+            break
         else:
-            out.append(part)
+            _grow(s, text_id, reasoning_id, texts, thoughts, out)
+            texts, thoughts = [], []
+            out.parts.append(part)
         if chunk.service_tier:
             facts["service_tier"] = chunk.service_tier
         if chunk.system_fingerprint:
             facts["system_fingerprint"] = chunk.system_fingerprint
         if chunk.usage is not None:
             s.usage = chunk.usage
-    return None
+    else:
+        data = None
+    _grow(s, text_id, reasoning_id, texts, thoughts, out)
+    return data
+
+
+def _grow(
+    s: CompletionsState,
+    text_id: str | None,
+    reasoning_id: str | None,
+    texts: list[str],
+    thoughts: list[str],
+    out: Batch,
+) -> None:
+    """Add deltas of the open block, which is text or reasoning."""
+    if text_id is not None and texts:
+        s.said += texts
+        out.grow(TextDelta, text_id, texts)
+    if reasoning_id is not None and thoughts:
+        out.grow(ReasoningDelta, reasoning_id, thoughts)
 
 
 def _argument(s: CompletionsState, piece: _Piece) -> StreamPart | None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from sidestream import jsontext
+from sidestream.messages.fold import Batch
 from sidestream.parts import StreamPart, TextDelta
 from sidestream.providers.openai.chat.decode.state import CompletionsState
 
@@ -60,7 +61,7 @@ class RepeatingChunks:
         self._said = b""
         """Text so far, as the server escapes it."""
 
-    def read_deltas(self, growing: CompletionsState, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
+    def read_deltas(self, growing: CompletionsState, events: Iterator[bytes], out: Batch) -> bytes | None:
         """Decode chunks that only add text."""
         for data in events:
             try:
@@ -69,7 +70,7 @@ class RepeatingChunks:
                 return data
             if parts is None:
                 return data
-            out += parts
+            out.parts += parts
         return None
 
     def _read(self, growing: CompletionsState, data: bytes) -> list[StreamPart] | None:

@@ -7,9 +7,10 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.parts import Error, Stage, StreamPart, TextDelta
+from sidestream.messages.fold import Batch
+from sidestream.parts import Error, ReasoningDelta, Stage, TextDelta, ToolEvent, ToolInputDelta
 from sidestream.providers.openai.responses.decode import handlers, outcome, reasoning, shapes, text
-from sidestream.providers.openai.responses.decode.state import ResponsesState
+from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import (
     NOT_DELTA,
@@ -34,51 +35,124 @@ class _Done(Struct, tag_field="type", tag="response.output_text.done", gc=False)
     """The event after the last delta. With two types in a union, msgspec requires the type of an event."""
 
 
-_delta = msgspec.json.Decoder(_Delta | _Done).decode
+class _Summary(
+    Struct,
+    tag_field="type",
+    tag="response.reasoning_summary_text.delta",
+    rename={"content_index": "summary_index"},
+    gc=False,
+):
+    delta: str
+    output_index: int
+    content_index: int
+    item_id: str | None = None
+    sequence_number: int | None = None
+    logprobs: None = None
 
 
-class TextCursor:
-    """The block of the last text delta, and its position."""
+class _SummaryDone(Struct, tag_field="type", tag="response.reasoning_summary_text.done", gc=False):
+    """The event after the last delta of a summary."""
 
-    __slots__ = ("block", "index", "item", "place", "state")
 
-    def __init__(self, s: ResponsesState, e: shapes.DeltaEvent) -> None:
+_text = msgspec.json.Decoder(_Delta | _Done).decode
+_summary = msgspec.json.Decoder(_Summary | _SummaryDone).decode
+_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class BlockCursor:
+    """The block of the last delta of text or of a summary, and its position."""
+
+    __slots__ = ("block", "decode", "index", "item", "part", "place", "shape", "state")
+
+    def __init__(self, s: ResponsesState, e: shapes.DeltaEvent | shapes.SummaryDeltaEvent) -> None:
         self.state = s
-        self.item = s.item(e.output_index, "message", e.item_id)
-        self.block = text.text_block(s, self.item, e.content_index)
-        self.index = e.content_index
         self.place = (e.output_index, e.item_id)
+        if isinstance(e, shapes.SummaryDeltaEvent):
+            self.item = s.item(e.output_index, "reasoning", e.item_id)
+            self.block = self.item.blocks[reasoning.SUMMARY, e.summary_index]
+            self.index = e.summary_index
+            self.decode, self.shape, self.part = _summary, _Summary, ReasoningDelta
+        else:
+            self.item = s.item(e.output_index, "message", e.item_id)
+            self.block = text.text_block(s, self.item, e.content_index)
+            self.index = e.content_index
+            self.decode, self.shape, self.part = _text, _Delta, TextDelta
 
     def has(self, index: int) -> bool:
         """Return whether an unknown index belongs to the open part, since some servers number each delta."""
-        return self.block is self.item.open_part and (text.CONTENT, index) not in self.item.blocks
+        is_open = self.part is TextDelta and self.block is self.item.open_part
+        return is_open and (text.CONTENT, index) not in self.item.blocks
+
+    def read(self, events: Iterator[bytes], out: Batch) -> bytes | None:
+        """Decode events that only extend the block."""
+        s, block, position, decode, shape = self.state, self.block, self.index, self.decode, self.shape
+        index, item = self.place
+        sequence, is_numbered = s.sequence, s.is_numbered
+        texts: list[str] = []
+        keep = texts.append
+        for data in events:
+            try:
+                e = decode(data)
+            except NOT_DELTA:
+                break
+            if type(e) is not shape or e.item_id != item or e.output_index != index or e.logprobs:
+                break
+            if e.content_index != position and not self.has(e.content_index):
+                break
+            number = e.sequence_number
+            if number is not None:
+                if number <= sequence:
+                    break
+                is_numbered = is_numbered or sequence >= 0
+                sequence = number
+            keep(e.delta)
+        else:
+            data = None
+        s.sequence, s.is_numbered = sequence, is_numbered
+        block.deltas += texts
+        out.grow(self.part, block.id, texts)
+        return data
 
 
-def read_deltas(growing: TextCursor, events: Iterator[bytes], out: list[StreamPart]) -> bytes | None:
-    """Decode events that only extend the current text."""
-    s, block, position = growing.state, growing.block, growing.index
-    index, item = growing.place
-    block_id, keep, emit = block.id, block.deltas.append, out.append
-    for data in events:
-        try:
-            e = _delta(data)
-        except NOT_DELTA:
-            return data
-        if type(e) is _Done or e.item_id != item or e.output_index != index or e.logprobs:
-            return data
-        if e.content_index != position and not growing.has(e.content_index):
-            return data
-        number = e.sequence_number
-        if number is not None:
-            if number <= s.sequence:
+class CodeCursor:
+    """The code call whose input grew last. The tool events of its deltas hold the JSON verbatim."""
+
+    __slots__ = ("item", "place", "state")
+
+    def __init__(self, s: ResponsesState, item: ItemState, e: shapes.DeltaEvent) -> None:
+        self.state = s
+        self.item = item
+        self.place = (e.output_index, e.item_id)
+
+    def read(self, events: Iterator[bytes], out: Batch) -> bytes | None:
+        """Decode events that only extend the code."""
+        s, part_id, keep = self.state, self.item.part_id, self.item.streamed.append
+        index, item_id = self.place
+        for data in events:
+            try:
+                event = _object(data)
+            except NOT_DELTA:
                 return data
-            if not s.is_numbered:
-                s.is_numbered = s.sequence >= 0
-            s.sequence = number
-        text = e.delta
-        keep(text)
-        emit(TextDelta(block_id, text))
-    return None
+            code, number = event.get("delta"), event.get("sequence_number")
+            if event.get("type") != _CODE_DELTA or event.get("item_id") != item_id or not code or type(code) is not str:
+                return data
+            place = event.get("output_index")
+            if type(place) is not int or place != index or type(number) is not int or number <= s.sequence:
+                return data
+            if "content_index" in event or "logprobs" in event or jsontext.is_too_deep(data):
+                return data
+            s.is_late(number)
+            keep(code)
+            out.parts += (
+                ToolEvent("code_interpreter", "delta", event, part_id, index, "code_interpreter", "delta"),
+                ToolInputDelta(part_id, jsontext.escape(code)),
+            )
+        return None
+
+
+def read_deltas(growing: BlockCursor | CodeCursor, events: Iterator[bytes], out: Batch) -> bytes | None:
+    """Decode events that only extend the block or the code that grew last."""
+    return growing.read(events, out)
 
 
 _STAGES = {
@@ -222,6 +296,20 @@ PASSED_ON_ITEMS = dict.fromkeys(
 """Reasons for passing on a known item as a raw part, by type."""
 
 
+_CODE_DELTA = "response.code_interpreter_call_code.delta"
+_GROWING = (text.on_text_delta, reasoning.on_summary_delta, EVENTS[_CODE_DELTA].handler)
+"""Handlers of events that the next ones may continue."""
+_DELTAS = frozenset({TextDelta, ReasoningDelta, ToolInputDelta})
+
+
+def _cursor(s: ResponsesState, e: Any, kind: str) -> BlockCursor | CodeCursor | None:
+    """Return what the next events may extend."""
+    if kind != _CODE_DELTA:
+        return BlockCursor(s, e)
+    item = s.find(e.output_index, e.item_id)
+    return None if item is None else CodeCursor(s, item, e)
+
+
 class ResponsesDecoder(ResponseDecoder[ResponsesState]):
     """A decoder for one response."""
 
@@ -241,7 +329,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
         s = self._state
         return (s.response_id, s.sequence) if s.response_id is not None and s.sequence >= 0 else None
 
-    def _read_event(self, s: ResponsesState, event: Any) -> TextCursor | None:
+    def _read_event(self, s: ResponsesState, event: Any) -> BlockCursor | CodeCursor | None:
         fields = jsontext.as_object(event)
         kind = str(fields.get("type"))
         row = EVENTS.get(kind) or bare_error(EVENTS, fields)
@@ -264,8 +352,8 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
                 stage, word = STAGES[kind]
                 s.item_event(row.tool, word, event, index, item, stage)
             row.handler(s, value, event)
-            if row.handler is text.on_text_delta and type(s.out[-1]) is TextDelta:
-                return TextCursor(s, value)
+            if row.handler in _GROWING and type(s.out[-1]) in _DELTAS:
+                return _cursor(s, value, kind)
         except UNREADABLE:
             s.raw(event)
         return None

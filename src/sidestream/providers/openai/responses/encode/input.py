@@ -23,7 +23,6 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
     file_note,
-    only_text,
 )
 from sidestream.messages.references import Replays
 from sidestream.providers.openai.responses.encode.answers import answer, answer_key, content_of, remark
@@ -51,24 +50,26 @@ class InputTarget(Struct, frozen=True, kw_only=True):
 
 
 def encode_input(
-    messages: Sequence[ChatMessage], pending: Sequence[JsonObject], target: InputTarget
+    messages: Sequence[ChatMessage],
+    texts: Sequence[str | None],
+    others: Sequence[ChatMessage],
+    pending: Sequence[JsonObject],
+    target: InputTarget,
 ) -> tuple[list[JsonObject], list[str]]:
     """Encode messages as input items. Returns them with warnings.
 
-    `pending` are items on the server that need an answer.
+    `texts` and `others` are what `only_texts` returns. `pending` are items on the server that need an answer.
     """
-    texts = [only_text(message) for message in messages]
-    others = [message for message, text in zip(messages, texts, strict=True) if text is None]
     newest = next((message for message in reversed(messages) if message.role == "model"), None)
     encoder = _InputEncoder(others, newest, target)
     encoder.expect(pending)
     items, is_settled = encoder.items, encoder.is_settled()
     for message, text in zip(messages, texts, strict=True):
-        if text is None or not is_settled or message.role == "tool":
+        if text is None or not is_settled or (role := message.role) == "tool":
             encoder.message(message)
             is_settled = encoder.is_settled()
         elif text:
-            items.append(_of_model(text) if message.role == "model" else {"role": message.role, "content": text})
+            items.append(_of_model(text) if role == "model" else {"role": role, "content": text})
     encoder.flush_files()
     return encoder.items, encoder.warnings
 

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object, objects, without_none
-from sidestream.messages.message import ApprovalPart, ChatMessage, DataPart, ToolResultPart, file_note
+from sidestream.messages.message import (
+    ApprovalPart,
+    ChatMessage,
+    DataPart,
+    ToolResultPart,
+    file_note,
+    only_texts,
+)
 from sidestream.messages.references import Replays
 from sidestream.messages.sessions import find_anchor
 from sidestream.output.json_schema import allows_strict
@@ -155,7 +162,9 @@ def encode_request(
         resends_raw=dialect.resends_raw,
         has_containers="container" not in request.without,
     )
-    items, warnings = encode_input(request.messages[start.index :], start.pending, target)
+    sent = request.messages[start.index :]
+    texts, others = only_texts(sent)
+    items, warnings = encode_input(sent, texts, others, start.pending, target)
     has_containers = dialect.has_containers and any(map(_has_container, server_side))
     files = ContainerFiles(request, keys, base_url) if has_containers else None
     if files is not None:
@@ -182,6 +191,7 @@ def encode_request(
         headers=request_headers(options.organization, options.project, options.extra_headers),
         context=_context(request, options, server_side, model, base_url, dialect, _note(files, instructions)),
         first=start.index,
+        others=others,
         warnings=tuple(warnings),
         notices=replay_notices(start.reason, replays),
         needs=tuple(replays.needed),
@@ -318,5 +328,5 @@ def steer_event(response_id: str, message: ChatMessage, options: Any) -> bytes:
     """Encode a `response.steer` event. It needs no stream id, since it names the response."""
     detail = encoding.checked_options(options, OpenAIResponsesOptions(), OPENAI.display_name).image_detail
     target = InputTarget(model="", base_url="", session_keys=(), replays=Replays({}), image_detail=detail)
-    items = [{"type": "message", **item} for item in encode_input((message,), (), target)[0]]
+    items = [{"type": "message", **item} for item in encode_input((message,), [None], (message,), (), target)[0]]
     return jsontext.dumps({"type": "response.steer", "previous_response_id": response_id, "input": items})

@@ -1,0 +1,401 @@
+"""Forks of logged runs: what comes from the log costs nothing, one fact is changed, and the original stays as it is."""
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from requirements import requirement
+from sidestream import Agent, Chat, tool
+from sidestream.agent.checks import user_message
+from sidestream.errors import ConfigurationError, RunError
+from sidestream.jsontext import dumps
+from sidestream.limits import Limits
+from sidestream.parts import Custom, StepFinish, Usage
+from sidestream.providers.shared.continuation import FALLBACK
+from sidestream.replay.comparison import all_differences
+from sidestream.replay.recording import Recording
+from sidestream.replay.transport import ReplayTransport
+from sidestream.store import Record, Row, Store, open_store
+from sidestream.store.log.conversation import Conversation
+from sidestream.testing import (
+    ChatScript,
+    FakeProvider,
+    GeminiScript,
+    MessagesScript,
+    ResponsesScript,
+    crash_loop,
+)
+from sidestream.tools.approvals import ApprovalError
+from sidestream.tools.server_side import CodeInterpreter
+from sidestream.transport.calls import HttpCall, HttpResponse
+from sidestream.turn.state import BACKGROUND
+from support.places import RECORDINGS
+
+APIS: dict[str, Callable[..., Any]] = {
+    "openai-responses:m": ResponsesScript,
+    "openai-chat:m": ChatScript,
+    "anthropic:m": MessagesScript,
+    "google:gemini-m": GeminiScript,
+}
+PRICE = "It costs 100 euros, says the price list of last year that lies on the desk"
+SAMPLE = {"openai-responses": 12, "openai-chat": 6, "anthropic": 12, "google": 8}
+"""Recordings of each provider."""
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[Store]:
+    opened = open_store(tmp_path / "talks.db")
+    yield opened
+    await opened.aclose()
+
+
+class Shop:
+    """Tools that note what they did."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def look(self, name: str) -> str:
+        """Look up a price."""
+        self.done.append(f"look {name}")
+        return f"{PRICE}: {name}"
+
+    def order(self, name: str) -> str:
+        """Order an item."""
+        self.done.append(f"order {name}")
+        return f"{name} is ordered"
+
+
+def agent_at(fake: FakeProvider, shop: Shop, model: str = "openai-responses:m", **settings: Any) -> Agent[str]:
+    tools = [shop.look, tool(approval="ask")(shop.order)]
+    return Agent(model, base_url=fake.base_url, **{"tools": tools, "system": "You sell lamps.", **settings})
+
+
+def calling(script: Callable[..., Any], *calls: tuple[str, str]) -> Any:
+    """A reply that calls functions, each with a name and an id."""
+    made: Any = script()
+    for name, call_id in calls:
+        match made:
+            case ChatScript():
+                made.tool_call(name, {"name": "lamp"}, call_id)
+            case MessagesScript():
+                made.tool_use(name, {"name": "lamp"}, call_id)
+            case GeminiScript():
+                made.function_call(name, {"name": "lamp"}, call_id=call_id)
+            case _:
+                made.function_call(name, {"name": "lamp"}, call_id)
+    return made.reply()
+
+
+def saying(script: Callable[..., Any], text: str) -> Any:
+    made: Any = script()
+    return made.text(text).reply()
+
+
+def essence(rows: Sequence[Row]) -> list[tuple[str, bytes]]:
+    """The records without the ids that each conversation has of its own, and without a worker's details."""
+    return [(row.kind, re.sub(rb"\b(run|approval)_[0-9a-f]{32}\b", rb"\1", row.body)) for row in rows]
+
+
+async def at_kind(store: Store, kind: str, nth: int = 0) -> int:
+    return [row.seq for row in await store.read("talk") if row.kind == kind][nth]
+
+
+async def bought(fake: FakeProvider, shop: Shop, store: Store, **settings: Any) -> Chat[str]:
+    """A conversation in which a price was looked up, an order approved, and thanks said."""
+    chat = Chat(agent_at(fake, shop, **settings), store=store, id="talk")
+    await chat.send("What does a lamp cost? Order one.")
+    await chat.resume([approval.approve() for approval in chat.approvals])
+    return chat
+
+
+def buying(script: Callable[..., Any]) -> list[Any]:
+    return [
+        calling(script, ("look", "call_look")),
+        calling(script, ("look", "call_again"), ("order", "call_order")),
+        saying(script, "It is ordered for 100 euros."),
+    ]
+
+
+@requirement("R221")
+@pytest.mark.parametrize("model", APIS)
+async def test_unchanged_fork_replays_rest_without_requests(store: Store, model: str) -> None:
+    shop = Shop()
+    async with FakeProvider(buying(APIS[model])) as fake:
+        chat = await bought(fake, shop, store, model=model)
+        rows = await store.read("talk")
+        done = list(shop.done)
+        for at in range(1, len(rows) + 1):
+            fork = await chat.fork(at, replay=True, strict=True)
+            copied = await store.read(fork.id)
+            assert essence(copied[:-1]) == essence(rows)
+            assert copied[-1].kind == "forked"
+            assert fork.messages == chat.messages
+            assert fork.forked_from is not None
+            assert fork.forked_from.equal == sum(row.kind == "request-sent" and row.seq > at for row in rows)
+        assert len(fake.requests) == 3
+    assert shop.done == done == ["look lamp", "look lamp", "order lamp"]
+    assert await store.read("talk") == rows
+    assert await store.check() == []
+
+
+def sample() -> list[Path]:
+    if not RECORDINGS.is_dir():
+        return []
+    return [path for name, count in SAMPLE.items() for path in sorted((RECORDINGS / name).glob("*.json"))[:count]]
+
+
+class Counted:
+    """A transport that counts what is sent."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.sent = 0
+        self._inner = ReplayTransport(recording)
+
+    async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
+        self.sent += 1
+        return await self._inner.open(call, limits)
+
+    async def download(self, call: HttpCall, limits: Limits) -> bytes:
+        return await self._inner.download(call, limits)
+
+
+@requirement("R221")
+@pytest.mark.parametrize("path", sample(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+async def test_recorded_run_forks_at_each_record(store: Store, path: Path) -> None:
+    transport = Counted(Recording.load(path))
+    body = Recording.load(path).exchanges[0].request.body
+    provider = path.parent.name
+    agent = Agent(f"{provider}:m", transport=transport, api_key="test-key-123456")
+    chat = Chat(agent, store=store, id="talk")
+    with suppress(RunError):
+        await chat.send("Go on.", stream=not isinstance(body, dict) or body.get("stream") is not False)
+    rows, sent = await store.read("talk"), transport.sent
+    assert sent
+    for at in range(1, len(rows) + 1, max(1, len(rows) // 8)):
+        fork = await chat.fork(at, replay=True)
+        assert essence((await store.read(fork.id))[: len(rows)]) == essence(rows)
+    assert transport.sent == sent
+
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "result": ({"results": {"call_look": "It costs 200 euros"}}, "messages[2].content[0].content"),
+    "system": ({"system": "You sell chairs."}, "system"),
+    "model": ({"model": "anthropic:other"}, "model"),
+    "message": ({"message": "Take a green one."}, "messages[2].content[1]"),
+    "deny": ({"deny": ["call_look"]}, "messages[2].content[0]"),
+}
+
+
+@requirement("R221")
+@pytest.mark.parametrize("fact", CHANGES)
+async def test_first_request_of_fork_differs_by_changed_fact(store: Store, fact: str) -> None:
+    changes, path = CHANGES[fact]
+    shop = Shop()
+    replies = [*buying(MessagesScript), saying(MessagesScript, "Now it is different.")]
+    async with FakeProvider(replies) as fake:
+        chat = await bought(fake, shop, store, model="anthropic:m")
+        rows, done, at = await store.read("talk"), list(shop.done), await at_kind(store, "tool-result")
+        fork = await chat.fork(at, replay=True, **changes)
+        assert (len(fake.requests), shop.done) == (3, done)
+        assert fork.forked_from is not None
+        assert fork.forked_from.changes
+        assert path.partition("[")[0] in fork.forked_from.parted
+        result = await fork.resume()
+        assert result.output == "Now it is different."
+        assert result.usage == fork_usage(await Conversation(store, fork.id).records())
+        recorded, new = fake.requests[1].json, fake.requests[3].json
+    copied = await store.read(fork.id)
+    assert essence(copied[: at - 1]) == essence(rows[: at - 1])
+    differences = all_differences(recorded, new)
+    assert [found.path.startswith(path) for found in differences] == [True] * len(differences) != []
+    assert (await Conversation(store, fork.id).requests())[1].body == new
+    assert await store.read("talk") == rows
+    assert shop.done == done
+
+
+def fork_usage(records: Sequence[Record]) -> Usage:
+    """What the steps after the origin of a fork used."""
+    own = [record for record in records if record.seq > next(one.seq for one in records if one.kind == "forked")]
+    steps = [part for record in own for part in getattr(record.body, "parts", ()) if isinstance(part, StepFinish)]
+    return sum((step.usage for step in steps[1:]), steps[0].usage)
+
+
+@requirement("R221")
+async def test_container_of_original_is_not_used(store: Store) -> None:
+    answers = [ResponsesScript(id=f"r{n}").code_interpreter("1", container_id="cntr_1") for n in (1, 2)]
+    script = [script.text(f"It is {n}.").reply() for n, script in enumerate(answers)]
+    async with FakeProvider(script) as fake:
+        agent = Agent("openai-responses:m", base_url=fake.base_url, server_side_tools=[CodeInterpreter()])
+        chat = Chat(agent, store=store, id="talk")
+        await chat.send("Count.")
+        fork = await chat.fork(len(await store.read("talk")), message="Again.")
+        result = await fork.resume()
+        body = fake.requests[-1].json
+    assert "previous_response_id" not in body
+    assert "cntr_1" not in dumps(body).decode()
+    assert [notice.kind for notice in result.notices] == [FALLBACK]
+
+
+@requirement("R221")
+async def test_denied_call_of_fork_does_not_run(store: Store) -> None:
+    shop = Shop()
+    async with FakeProvider([*buying(ResponsesScript), saying(ResponsesScript, "Then not.")]) as fake:
+        chat = await bought(fake, shop, store)
+        done = list(shop.done)
+        fork = await chat.fork(await at_kind(store, "approval-asked") + 1, deny=["call_order"])
+        result = await fork.resume()
+        (denied,) = [entry for entry in fake.requests[-1].json["input"] if entry.get("call_id") == "call_order"]
+    assert "denied" in denied["output"]
+    assert result.output == "Then not."
+    assert shop.done.count("order lamp") == done.count("order lamp") == 1
+
+
+@requirement("R221", "R76")
+async def test_pending_approvals_of_fork_have_their_own_ids(store: Store) -> None:
+    shop = Shop()
+    async with FakeProvider([*buying(ResponsesScript), saying(ResponsesScript, "Ordered.")]) as fake:
+        chat = Chat(agent_at(fake, shop), store=store, id="talk")
+        await chat.send("Order a lamp.")
+        fork = await chat.fork(len(await store.read("talk")))
+        (original,), (own,) = chat.approvals, fork.approvals
+        assert own.approval_id != original.approval_id
+        assert own.run_id != original.run_id
+        with pytest.raises(ApprovalError):
+            await fork.resume([original.approve()])
+        await fork.resume([own.approve()])
+        assert shop.done.count("order lamp") == 1
+        await chat.load()
+        assert chat.approvals == (original,)
+
+
+@requirement("R221", "R84")
+async def test_started_tool_is_not_repeated_by_fork(store: Store) -> None:
+    shop = Shop()
+    async with FakeProvider(buying(ResponsesScript)) as fake:
+        chat = await bought(fake, shop, store)
+        done = list(shop.done)
+        fork = await chat.fork(await at_kind(store, "tool-started"))
+        await fork.resume()
+        assert [approval.call_id for approval in fork.approvals] == ["call_look"]
+        assert len(fake.requests) == 3
+    assert shop.done == done
+
+
+@requirement("R221")
+async def test_strict_fork_raises_at_first_difference(store: Store) -> None:
+    shop = Shop()
+    async with FakeProvider(buying(ResponsesScript)) as fake:
+        chat = await bought(fake, shop, store)
+        before = await store.conversations()
+        at = await at_kind(store, "tool-result")
+        with pytest.raises(ConfigurationError, match=r"input\[0\].output.*100 euros.*cheap"):
+            await chat.fork(at, results={"call_look": "cheap"}, strict=True)
+        with pytest.raises(ConfigurationError, match="fork at record"):
+            await chat.fork(await at_kind(store, "finish", -1), results={"call_look": "cheap"})
+        with pytest.raises(ConfigurationError, match="call_none"):
+            await chat.fork(at, results={"call_none": 1})
+        with pytest.raises(ConfigurationError, match="at must be one of"):
+            await chat.fork(1000)
+        assert len(fake.requests) == 3
+    assert await store.conversations() == before
+
+
+@requirement("R221")
+async def test_background_response_of_original_is_not_taken(store: Store) -> None:
+    from sidestream.providers.openai import OpenAIResponsesOptions
+
+    script = [ResponsesScript(id="r1").text("One.").reply(), ResponsesScript(id="r2").text("Two.").reply()]
+    async with FakeProvider(script) as fake:
+        agent = agent_at(fake, Shop(), options=OpenAIResponsesOptions(background=True))
+        chat = Chat(agent, store=store, id="talk")
+        await chat.send("Count.")
+        fork = await chat.fork(await at_kind(store, "custom"))
+        result = await fork.resume()
+        assert [request.method for request in fake.requests] == ["POST", "POST"]
+    assert result.output == "Two."
+    records = [record.body for record in await Conversation(store, fork.id).records()]
+    lost = [part for body in records for part in getattr(body, "parts", ()) if isinstance(part, Custom)]
+    assert "lost" in [part.data["status"] for part in lost if part.kind == BACKGROUND]
+
+
+@requirement("R221")
+async def test_fork_after_complete_turn_takes_message_as_next(store: Store) -> None:
+    shop = Shop()
+    async with FakeProvider([*buying(ChatScript), saying(ChatScript, "You are welcome.")]) as fake:
+        chat = await bought(fake, shop, store, model="openai-chat:m")
+        fork = await chat.fork(len(await store.read("talk")), message="Thanks.")
+        assert (await fork.resume()).output == "You are welcome."
+        assert fake.requests[-1].json["messages"][-1] == {"role": "user", "content": "Thanks."}
+    assert len(fork.messages) == len(chat.messages) + 2
+    assert fork.messages[-2].text == user_message("Thanks.").text
+
+
+@requirement("R221")
+async def test_fork_keeps_ids_of_others_in_texts(store: Store) -> None:
+    asked = f"What went wrong in run_{'0a' * 16} and approval_{'1b' * 16}?"
+    async with FakeProvider([saying(ResponsesScript, "Nothing."), saying(ResponsesScript, "Really.")]) as fake:
+        chat = Chat(agent_at(fake, Shop()), store=store, id="talk")
+        await chat.send(asked)
+        fork = await chat.fork(len(await store.read("talk")), message="Really?")
+        await fork.resume()
+    assert [message.text for message in fork.messages] == [asked, "Nothing.", "Really?", "Really."]
+    own = {row.run for row in await store.read("talk")} & {row.run for row in await store.read(fork.id)}
+    assert own <= {""}
+
+
+def forked(folder: Path) -> None:
+    """The program that is killed: it forks a conversation of a store that is there already."""
+
+    async def work() -> None:
+        shutil.copytree(folder.parent / "given", folder, dirs_exist_ok=True)
+        store = open_store(folder / "talks.db")
+        url = (folder / "url").read_text()
+        agent = Agent("openai-responses:m", base_url=url, api_key="k", tools=[Shop().look])
+        chat = Chat(agent, store=store, id="talk")
+        await chat.fork(8, results={}, replay=True, id="fork")
+        await store.aclose()
+
+    asyncio.run(work())
+
+
+@requirement("R221")
+def test_killed_fork_leaves_original_untouched(tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    rows = asyncio.run(original(given / "talks.db"))
+    seen = set[int]()
+    for run in crash_loop(forked, tmp_path):
+        if not (run.folder / "talks.db").exists():
+            continue
+        found, copied, problems = asyncio.run(inspected(run.folder / "talks.db"))
+        assert found == rows
+        assert len(copied) in (0, len(rows) + 1)
+        assert [problem.kind for problem in problems if problem.kind != "orphan-blob"] == []
+        seen.add(len(copied))
+    assert seen == {0, len(rows) + 1}
+
+
+async def original(path: Path) -> list[Row]:
+    store = open_store(path)
+    replies = [calling(ResponsesScript, ("look", "call_1")), saying(ResponsesScript, "100 euros.")]
+    async with FakeProvider(replies) as fake:
+        path.with_name("url").write_text(fake.base_url)
+        agent = Agent("openai-responses:m", base_url=fake.base_url, tools=[Shop().look])
+        await Chat(agent, store=store, id="talk").send("What does it cost?")
+    rows = await store.read("talk")
+    await store.aclose()
+    return rows
+
+
+async def inspected(path: Path) -> tuple[list[Row], list[Row], list[Any]]:
+    store = open_store(path)
+    found = await store.read("talk"), await store.read("fork"), await store.check()
+    await store.aclose()
+    return found
