@@ -121,6 +121,8 @@ export interface Model {
   thinking: string[];
   /** Where each tool runs (`hosted`, `here` …), or why it is unavailable. */
   tools: Record<string, string>;
+  /** What the server's operator allows. */
+  allows?: { checks?: boolean };
   price: { input: number; output: number } | null;
   context?: number | null;
   default?: boolean;
@@ -164,6 +166,8 @@ export interface RunInProgress {
   /** Start time, in seconds since 1970. */
   since: number | null;
   at: number | null;
+  /** Conversation and record that it was forked from. */
+  forkedFrom?: { chat: string; at: number } | null;
 }
 
 export interface About {
@@ -207,6 +211,9 @@ export const api = {
     call<{ stopped: boolean }>("POST", url(`/api/chat/${id(chat)}/stop`, { leaf }), {}),
   steer: (chat: string, text: string, leaf?: number | null) =>
     call<{ id: string }>("POST", url(`/api/chat/${id(chat)}/steer`, { leaf }), { text }),
+  /** Have the server read the pages that an answer cites. Its messages then have the result. */
+  checkEvidence: (chat: string, message: string, leaf?: number | null) =>
+    call<{ checked: number }>("POST", url(`/api/chat/${id(chat)}/evidence`, { leaf }), { message }),
   grants: (chat: string, leaf?: number | null) => get<{ grants: Grant[] }>(`/api/chat/${id(chat)}/grants`, { leaf }),
   withdraw: (chat: string, grant: string) => remove(`/api/chat/${id(chat)}/grants/${id(grant)}`),
   forget: (chat: string) => remove(`/api/chat/${id(chat)}`),
@@ -216,6 +223,9 @@ export const api = {
   runs: () => get<{ runs: RunInProgress[] }>("/api/runs"),
   stopRun: (run: string) => call<{ stopped: boolean }>("POST", url(`/api/runs/${id(run)}/stop`), {}),
   resumeRun: (run: string) => call<{ resumed: boolean }>("POST", url(`/api/runs/${id(run)}/resume`), {}),
+  /** Copy a run up to a record to a new conversation, with a fact changed, and continue it. */
+  fork: (run: string, change: { at: number; [fact: string]: Json }) =>
+    post<{ chat: string; run: string | null }>(`/api/runs/${id(run)}/fork`, change),
   models: () => get<{ models: Model[]; providers: Record<string, Provider> }>("/api/models"),
   keys: () => get<{ keys: Key[]; editable: boolean }>("/api/keys"),
   about: () => get<About>("/api/about"),

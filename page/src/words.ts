@@ -134,6 +134,9 @@ export const words = {
     unreachable: "source could not be read",
   },
   notChecked: "not checked",
+  checkCitations: "Check citations",
+  checking: (n: number) => `Checking ${things(n, "source")}…`,
+  checked: (found: number, n: number) => `${count(found)} of ${things(n, "source")} confirmed`,
   morePages: (n: number) => `${things(n, "more page")} read`,
   pagesRead: (n: number) => `${things(n, "page")} read`,
   // Files

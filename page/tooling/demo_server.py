@@ -16,7 +16,7 @@ from sidestream.cli.commands import demo
 from sidestream.cli.commands.demo import SCENES, pause_s
 from sidestream.cli.interrupts import exit_now
 from sidestream.errors import RateLimitedError
-from sidestream.messages.message import ThinkingPart
+from sidestream.messages.message import ThinkingPart, ToolResultPart
 from sidestream.parts import File, StepFinish, StepStart, StreamPart, StreamStart, ToolCall, ToolEvent, ToolResult
 from sidestream.providers.protocol import ModelRequest
 from sidestream.replay.provider import replay
@@ -154,6 +154,18 @@ def asks(request: ModelRequest) -> Any:
     return "The **17:41** was considered; see the decisions above."
 
 
+def price(item: str) -> str:
+    """Look up the price of an item."""
+    return "1000 euros"
+
+
+def sells(request: ModelRequest) -> Any:
+    """Build an agent that looks up a price and repeats it."""
+    last = request.messages[-1]
+    results = [part.result for part in last.parts if isinstance(part, ToolResultPart)]
+    return f"A lamp costs {results[-1]}. Do you want one?" if results else tool_call("price", item="lamp")
+
+
 def quoting(folder: Path) -> Agent[Any]:
     """Build an agent that searches local files and cites them, once rightly and once not."""
 
@@ -203,6 +215,7 @@ def agents() -> dict[str, Agent[Any]]:
     made["slow"] = Agent(ScriptedModel(lambda _: slowly(f"{ANSWER}\n\n{ANSWER}\n\n{ANSWER}")))
     made["arabic"] = Agent(ScriptedModel(lambda _: ARABIC))
     made["approval"] = Agent(ScriptedModel(asks), tools=[departures, book_seat], approval="ask")
+    made["price"] = Agent(ScriptedModel(sells), tools=[price])
     made["maths"] = Agent(ScriptedModel(lambda _: MATHS))
     made["table"] = Agent(ScriptedModel(lambda _: TABLE))
     made["files"] = Agent(ScriptedModel(lambda _: ["Here is the report.", *FILES]))
@@ -225,6 +238,7 @@ if __name__ == "__main__":
         print(f"http://127.0.0.1:{listening.getsockname()[1]}/#token={token}", flush=True)
         app = create_app(
             agents() | {"quotes": quoting(documents)},
+            allows_functions=["price"],
             store=f"{folder}/talks.db",
             owner_token=token,
             mcp_file=f"{folder}/mcp.json",

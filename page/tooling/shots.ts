@@ -11,7 +11,7 @@ const HERE = dirname(fileURLToPath(import.meta.url));
 const IS_DOCS = process.argv[2] === "docs";
 const FOLDER = IS_DOCS ? join(HERE, "..", "..", "docs", "pictures") : join(HERE, "..", "shots");
 /** Scenes of the documentation → the theme of each. */
-const DOCS: Record<string, string> = { search: "light", approval: "dark", timeline: "light" };
+const DOCS: Record<string, string> = { search: "light", approval: "dark", timeline: "light", comparison: "light" };
 const PYTHON = join(HERE, "..", "..", ".venv", "bin", "python");
 const WIDTHS = [1280, 768, 390];
 const THEMES = ["light", "dark"] as const;
@@ -111,6 +111,26 @@ const SCENES: Scene[] = [
     prompt: "How long is the total solar eclipse of 2027?",
     after: async (page) => page.locator(".chip").first().click(),
   },
+  { name: "continue", agent: "price", prompt: "What does a lamp cost?", after: continueFrom },
+  {
+    name: "forked",
+    agent: "price",
+    prompt: "What does a lamp cost?",
+    after: async (page) => {
+      await fork(page);
+      await page.locator(".tl-row.tool").click();
+    },
+  },
+  {
+    name: "comparison",
+    agent: "price",
+    prompt: "What does a lamp cost?",
+    after: async (page) => {
+      await fork(page);
+      await page.getByRole("link", { name: "Compare with the original" }).click();
+      await page.locator(".tl-entry").nth(3).waitFor();
+    },
+  },
   {
     name: "timeline",
     agent: "web_search",
@@ -136,6 +156,21 @@ const SCENES: Scene[] = [
   { name: "keys", after: (page) => openSettings(page, "keys") },
   { name: "look", after: (page) => openSettings(page, "look") },
 ];
+
+/** Open the form that continues a run from its tool's result. */
+async function continueFrom(page: Page): Promise<void> {
+  await page.getByRole("link", { name: "Timeline" }).last().click();
+  await page.locator(".tl-row.tool").click();
+  await page.getByRole("button", { name: "Continue from here" }).click();
+  await page.getByRole("textbox", { name: "Result" }).fill("10 euros");
+}
+
+async function fork(page: Page): Promise<void> {
+  await continueFrom(page);
+  await page.getByRole("button", { name: "Continue", exact: true }).click();
+  await page.locator(".tl-origin").waitFor();
+  await page.waitForTimeout(500);
+}
 
 async function openSettings(page: Page, panel: string): Promise<void> {
   await page.goto(`${base}/settings/${panel}`);

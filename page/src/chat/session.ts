@@ -212,6 +212,21 @@ export class Session {
     await this.readGrants();
   }
 
+  /** Have the citations of an answer checked, and show the result. */
+  async checkEvidence(messageId: string): Promise<void> {
+    this.set({ refusal: null });
+    try {
+      await api.checkEvidence(this.id, messageId, this.state.leaf);
+      const found = await api.chat(this.id, this.state.leaf);
+      const checked = found.messages.find((message) => message.id === messageId);
+      this.chat.messages = this.chat.messages.map((message) =>
+        message.id === messageId && checked ? checked : message,
+      );
+    } catch (error) {
+      this.set({ refusal: sentence((error as Error).message) });
+    }
+  }
+
   private async readGrants(): Promise<void> {
     try {
       this.set({ grants: (await api.grants(this.id, this.state.leaf)).grants });

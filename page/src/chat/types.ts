@@ -168,7 +168,12 @@ export interface SidestreamMetadata {
   claimEnd?: number;
   citedText?: string;
   /** What a comparison with the source established. Absent if it was not checked. */
-  evidence?: { state: "quoted" | "supported" | "contradicted" | "not-found" | "unreachable"; reason?: string };
+  evidence?: {
+    state: "quoted" | "supported" | "contradicted" | "not-found" | "unreachable";
+    reason?: string;
+    /** Opinion of a model, which establishes nothing. */
+    judge?: string;
+  };
   kind?: string;
   name?: string;
   call?: string;

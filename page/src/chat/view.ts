@@ -25,6 +25,8 @@ export interface Source {
   name: string;
   title: string;
   url: string | null;
+  /** Whether the text cites it as a file, which the server can read. */
+  isCitedFile: boolean;
   quotes: string[];
   mark: "found" | "missing" | null;
   /** Evidence of its weakest citation. Null if none was checked. */
@@ -259,13 +261,15 @@ class SourceList {
 }
 
 function sourceOf(part: SourcePart, number: number | null): Source {
-  const { citedText, evidence = null, url: at } = ours(part.providerMetadata);
+  const { citedText, evidence = null, kind, url: at } = ours(part.providerMetadata);
   const mark = evidence && (evidence.state === "quoted" || evidence.state === "supported" ? "found" : "missing");
   const given = part.type === "source-url" ? part.url : (at ?? null);
   const url = given && withoutTracking(given);
   const title = part.title || url || part.sourceId;
   const name = url ? hostOf(url) : title;
-  return { key: url ?? title, number, name, title, url, quotes: citedText ? [citedText] : [], mark, evidence };
+  const isCitedFile = kind === "document" && number !== null;
+  const quotes = citedText ? [citedText] : [];
+  return { key: url ?? title, number, name, title, url, isCitedFile, quotes, mark, evidence };
 }
 
 function fileOf(part: Extract<PagePart, { type: "file" }>, key: string): FileView {

@@ -2,7 +2,9 @@ import { memo, useContext, useId, useRef, useState } from "react";
 import type { Source } from "../chat/view";
 import { safeLink } from "../markdown/links";
 import { Thread } from "../thread/context";
+import { useMayCheck } from "../thread/models";
 import { Icon } from "../ui/icons";
+import { Tip } from "../ui/tip";
 import { words } from "../words";
 
 const OPEN_MS = 150;
@@ -60,14 +62,52 @@ export function Chip({ source, messageId }: { source: Source; messageId: string 
           ))}
           {source.quotes.length > 0 && <span className="meta">{markWords(source)}</span>}
           {source.evidence?.reason && <span className="meta">{source.evidence.reason}</span>}
+          {source.evidence?.judge && <span className="meta">{source.evidence.judge}</span>}
         </span>
       )}
     </span>
   );
 }
 
+/** The button that has the server check the citations of an answer. It is there while some are not checked. */
+function CheckCitations({ sources, messageId }: { sources: Source[]; messageId: string }) {
+  const { session } = useContext(Thread);
+  const mayCheck = useMayCheck(session);
+  const [isChecking, setChecking] = useState(false);
+  const open = sources.filter((source) => source.evidence === null && (source.url !== null || source.isCitedFile));
+  const known = sources.filter((source) => source.evidence !== null);
+  const check = async () => {
+    setChecking(true);
+    await session?.checkEvidence(messageId);
+    setChecking(false);
+  };
+  const canCheck = mayCheck && (open.length > 0 || isChecking);
+  if (!canCheck && known.length === 0) return null;
+  return (
+    <p className="check-citations meta">
+      {canCheck && (
+        <button type="button" className="link meta" disabled={isChecking} onClick={() => void check()}>
+          {isChecking ? words.checking(open.length) : words.checkCitations}
+        </button>
+      )}
+      <span role="status">
+        {!isChecking &&
+          known.length > 0 &&
+          words.checked(known.filter((source) => source.mark === "found").length, known.length)}
+      </span>
+    </p>
+  );
+}
+
+interface FootnotesProps {
+  sources: Source[];
+  messageId: string;
+  /** Whether the answer may still grow. */
+  isLive: boolean;
+}
+
 /** The cited sources below a message, and the number of pages only read. */
-export const Footnotes = memo(function Footnotes({ sources, messageId }: { sources: Source[]; messageId: string }) {
+export const Footnotes = memo(function Footnotes({ sources, messageId, isLive }: FootnotesProps) {
   const { inspect } = useContext(Thread);
   if (sources.length === 0) return null;
   const read = sources.filter((source) => source.number === null);
@@ -80,15 +120,19 @@ export const Footnotes = memo(function Footnotes({ sources, messageId }: { sourc
             <li key={source.key} value={source.number!} id={`source-${messageId}-${source.number}`}>
               <SourceLink source={source} />
               {source.mark && (
-                <span className={`mark ${source.mark}`} title={source.evidence?.reason}>
+                <>
                   {" "}
-                  {markWords(source)}
-                </span>
+                  <Tip label={markWords(source)} className={`mark ${source.mark}`}>
+                    {source.evidence?.reason && <span dir="auto">{source.evidence.reason}</span>}
+                    {source.evidence?.judge && <span dir="auto">{source.evidence.judge}</span>}
+                  </Tip>
+                </>
               )}
             </li>
           ))}
         </ol>
       )}
+      {cited.length > 0 && !isLive && <CheckCitations sources={cited} messageId={messageId} />}
       {read.length > 0 && (
         <button
           type="button"

@@ -62,6 +62,7 @@ function RunRow({ value, onChange }: { value: RunInProgress; onChange: () => voi
           <span className="meta">
             {words.runBy(value.driver, at && timeOfDay(at))}
             {since && ` · ${words.runSince(timeOfDay(since))}`}
+            {value.forkedFrom && ` · ${words.runForked(value.forkedFrom.at)}`}
             {/* The cost is unknown until the first step ends. */}
             {value.cost !== 0 && ` · ${pageWords.cost(value.cost)}`}
           </span>

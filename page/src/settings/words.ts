@@ -152,6 +152,7 @@ export const settingsWords = {
       .map(([name, n]) => `${count(n)} ${name}`)
       .join(", "),
   runBy: (driver: string | null, at: string | null) => driver ?? (at ? `sent at ${at}` : "queued"),
+  runForked: (at: number) => `forked from another run at record ${at}`,
   runSince: (time: string) => `since ${time}`,
   runStop: "Stop",
   runResume: "Resume",

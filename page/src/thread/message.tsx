@@ -148,7 +148,7 @@ function Answer({ message, isLive, isLast }: Props) {
           {mayFinish && `. ${words.mayFinish(provider.label)}.`}
         </p>
       )}
-      <Footnotes sources={view.sources} messageId={message.id} />
+      <Footnotes sources={view.sources} messageId={message.id} isLive={isLive} />
       {!isLive && (
         <div className="message-actions">
           <Footer view={view} provider={provider?.label ?? null} />

@@ -1,6 +1,7 @@
 // Models and server information, loaded once.
 import { useEffect, useMemo, useState } from "react";
 import { type About, ApiError, api, type Model, type Provider } from "../api";
+import type { Session } from "../chat/session";
 
 interface Offered {
   models: Model[];
@@ -67,6 +68,14 @@ export function useModels(): Model[] {
       })),
     [models, has],
   );
+}
+
+/** Return whether the operator lets users check citations of the conversation's agent or model. */
+export function useMayCheck(session: Session | null): boolean {
+  const { models } = useOffered();
+  const name = session?.settings.model ?? session?.state.model;
+  const model = models.find((one) => one.name === name) ?? models.find((one) => one.default);
+  return model?.allows?.checks === true;
 }
 
 const ALL = () => true;

@@ -3,6 +3,7 @@ import { useState } from "react";
 import { type Json, url } from "../api";
 import { visible } from "../approval/visible";
 import { date, timeOfDay } from "../format";
+import { Icon } from "../ui/icons";
 import type { Item } from "./fold";
 import { timelineWords as words } from "./words";
 
@@ -14,7 +15,15 @@ const shown = (text: string) =>
     .map((piece) => piece.text)
     .join("");
 
-export function Detail({ item, began, showsRaw }: { item: Item; began: number | null; showsRaw: boolean }) {
+interface Props {
+  item: Item;
+  began: number | null;
+  showsRaw: boolean;
+  /** Continue the run from this part. Null if it cannot be continued. */
+  onFork: (() => void) | null;
+}
+
+export function Detail({ item, began, showsRaw, onFork }: Props) {
   const at = began ? date(began + item.time / 1000) : null;
   return (
     <div className={showsRaw ? "tl-detail raw-first" : "tl-detail"}>
@@ -23,6 +32,13 @@ export function Detail({ item, began, showsRaw }: { item: Item; began: number | 
           {item.type} <span className="meta">{words.number(item.seq)}</span>{" "}
           {at && <span className="meta">{timeOfDay(at)}</span>}
         </h2>
+        {onFork && (
+          <p>
+            <button type="button" className="button" onClick={onFork}>
+              <Icon name="right" /> {words.continueHere}
+            </button>
+          </p>
+        )}
         <Blobs item={item} />
         <Value key={item.index} value={item.value} />
       </section>

@@ -234,6 +234,12 @@ describe("remembered approvals", () => {
     ]);
   });
 
+  it("show how many citations a check confirmed", () => {
+    const claims = ["quoted", "contradicted"].map((state) => ({ evidence: { state } }));
+    const { rows } = fold([{ seq: 1, time: 1, kind: "evidence-checked", fact: { type: "evidence-checked", claims } }]);
+    expect(rows.map((row) => row.label)).toEqual(["Citations checked: 1 of 2 confirmed"]);
+  });
+
   it("appear at each call that they covered", () => {
     const part = (seq: number, value: { [key: string]: Json }): RunRecord =>
       ({ seq, time: seq, kind: "x", parts: [value] }) as RunRecord;

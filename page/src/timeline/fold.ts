@@ -246,6 +246,24 @@ class Folding {
         this.add(row, type, body);
         return;
       }
+      case "evidence-checked": {
+        const claims = list(body.claims).map((claim) => text(object(object(claim).evidence).state));
+        const found = claims.filter((state) => state === "quoted" || state === "supported").length;
+        const row = this.point(level, "note", `Citations checked: ${found} of ${claims.length} confirmed`);
+        this.add(row, type, body);
+        return;
+      }
+      case "request-sent":
+        this.add(this.point(level, "note", timelineWords.requestSent(text(body.model))), type, body);
+        return;
+      case "response-received":
+        this.add(this.point(level, "note", timelineWords.responseReceived), type, body);
+        return;
+      case "forked": {
+        const what = timelineWords.changes(Object.keys(object(body.changes)));
+        this.add(this.point(level, "note", timelineWords.forkedAt(number(body.seq), what)), type, body);
+        return;
+      }
       case "cancelled":
         if (level.step) this.end(level.step, "stopped");
         if (level.run) this.end(this.add(level.run, type, body), "stopped");

@@ -8,10 +8,13 @@ import type { PanelProps } from "../routes";
 import { Icon } from "../ui/icons";
 import { Link } from "../ui/link";
 import { words as pageWords } from "../words";
+import { Comparing } from "./compare";
 import { Detail } from "./detail";
 import { readLines } from "./files";
 import { FILTERS, type Filter, itemAt, type Move, moved, shownRows } from "./filters";
 import { fold, type Item, type Row } from "./fold";
+import { ForkForm } from "./fork_form";
+import type { Changeable, Origin } from "./forks";
 import { Breaks, Minimap, Rows } from "./rows";
 import { makeScale } from "./scale";
 import { useRun, type Viewed, viewedFile } from "./source";
@@ -20,7 +23,10 @@ import "./timeline.css";
 
 export default function TimelinePanel({ params, query }: PanelProps) {
   const seq = Number(query.get("seq")) || null;
-  if (params.run) return <RunTimeline run={params.run} seq={seq} place={`/r/${encodeURIComponent(params.run)}`} />;
+  const other = query.get("with");
+  if (params.run && other) return <Comparing key={other + params.run} run={params.run} other={other} />;
+  if (params.run)
+    return <RunTimeline key={params.run} run={params.run} seq={seq} place={`/r/${encodeURIComponent(params.run)}`} />;
   return <FileTimeline name={params.name ?? ""} run={query.get("run")} seq={seq} />;
 }
 
@@ -35,13 +41,15 @@ function RunTimeline({
   place: string;
   isFile?: boolean;
 }) {
-  const { records, chat, isLive, isLoading, error } = useRun(run);
+  const { records, chat, changeable, forkedFrom, isLive, isLoading, error } = useRun(run);
   return (
     <Viewer
       records={records}
       title={run}
       chat={chat}
       run={isFile ? undefined : run}
+      changeable={changeable}
+      origin={forkedFrom}
       seq={seq}
       isLive={isLive}
       problem={error}
@@ -134,6 +142,8 @@ interface ViewerProps {
   chat?: string | null;
   /** Run on the server. Absent for a file. */
   run?: string;
+  changeable?: Changeable;
+  origin?: Origin | null;
   seq: number | null;
   isLive?: boolean;
   isLoading?: boolean;
@@ -149,7 +159,8 @@ const MOVES: Record<string, Move> = {
   e: "next-error",
 };
 
-function Viewer({ records, title, chat, run, seq, isLive = false, isLoading = false, problem, onSeq }: ViewerProps) {
+function Viewer(props: ViewerProps) {
+  const { records, title, chat, run, changeable = null, origin, seq, isLive, isLoading, problem, onSeq } = props;
   const timeline = useMemo(() => fold(records), [records]);
   const [isLinear, setLinear] = useState(false);
   const [filter, setFilter] = useState<Filter | null>(null);
@@ -159,6 +170,7 @@ function Viewer({ records, title, chat, run, seq, isLive = false, isLoading = fa
   const [showsRaw, showRaw] = useState(false);
   const [isFollowing, follow] = useState(true);
   const [height, setHeight] = useState(40);
+  const [isForking, fork] = useState(false);
   const input = useRef<HTMLInputElement>(null);
 
   const scale = useMemo(() => makeScale(timeline.times, isLinear), [timeline, isLinear]);
@@ -232,6 +244,7 @@ function Viewer({ records, title, chat, run, seq, isLive = false, isLoading = fa
           )}
         </span>
       </header>
+      {run && origin && <ForkedFrom run={run} origin={origin} />}
       {problem && (
         <p className="notice tl-problem" role="alert">
           {problem}
@@ -286,7 +299,7 @@ function Viewer({ records, title, chat, run, seq, isLive = false, isLoading = fa
               end={timeline.end}
               isTimed={timeline.began !== null}
               selected={item?.row ?? null}
-              isFollowing={isLive && isFollowing}
+              isFollowing={isLive === true && isFollowing}
               onSelect={selectRow}
               onScroll={() => follow(false)}
             />
@@ -295,13 +308,41 @@ function Viewer({ records, title, chat, run, seq, isLive = false, isLoading = fa
             <>
               <Split height={height} onHeight={setHeight} />
               <div className="tl-below" style={{ blockSize: `${height}%` }}>
-                <Detail item={item} began={timeline.began} showsRaw={showsRaw} />
+                <Detail
+                  item={item}
+                  began={timeline.began}
+                  showsRaw={showsRaw}
+                  onFork={run && changeable !== null ? () => fork(true) : null}
+                />
               </div>
             </>
+          )}
+          {isForking && run && item && (
+            <ForkForm run={run} timeline={timeline} item={item} changeable={changeable} onClose={() => fork(false)} />
           )}
         </>
       )}
     </div>
+  );
+}
+
+/** Where the run was forked from, and what was changed there. */
+function ForkedFrom({ run, origin }: { run: string; origin: Origin }) {
+  const { run: other, at, changes } = origin;
+  return (
+    <p className="tl-origin">
+      <span>{words.forkedAt(at, words.changes(Object.keys(changes)))}</span>
+      {other && (
+        <>
+          <Link className="button" to={`/r/${encodeURIComponent(other)}?seq=${at}`}>
+            {words.originalRun}
+          </Link>
+          <Link className="button" to={`/r/${encodeURIComponent(run)}?with=${encodeURIComponent(other)}`}>
+            {words.compare}
+          </Link>
+        </>
+      )}
+    </p>
   );
 }
 

@@ -6,7 +6,7 @@ import type { Row, RowKind } from "./fold";
 import type { Scale } from "./scale";
 import { timelineWords as words } from "./words";
 
-const ICONS: Record<RowKind, IconName> = {
+export const ICONS: Record<RowKind, IconName> = {
   message: "agent",
   run: "bars",
   step: "circle",

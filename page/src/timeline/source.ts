@@ -1,6 +1,7 @@
 // Sources of a timeline's records: a run on the server, tailed while in progress, or a file.
 import { useEffect, useState } from "react";
 import { ApiError, api, get, type RunRecord } from "../api";
+import type { Changeable, Origin } from "./forks";
 
 const WAIT_S = 20;
 /** Minimum milliseconds between two reads of a run in progress. */
@@ -11,12 +12,15 @@ export interface Source {
   records: RunRecord[];
   /** Conversation of the run. */
   chat: string | null;
+  changeable: Changeable;
+  forkedFrom: Origin | null;
   isLive: boolean;
   isLoading: boolean;
   error: string | null;
 }
 
-const NOTHING: Source = { records: [], chat: null, isLive: false, isLoading: true, error: null };
+const UNKNOWN = { chat: null, changeable: null, forkedFrom: null };
+const NOTHING: Source = { ...UNKNOWN, records: [], isLive: false, isLoading: true, error: null };
 
 /** Load the records of a run, and tail it until it ends. */
 export function useRun(run: string | null): Source {
@@ -34,21 +38,29 @@ export function useRun(run: string | null): Source {
 async function follow(run: string, signal: AbortSignal, set: (source: Source) => void): Promise<void> {
   let records: RunRecord[] = [];
   let isLive = false;
-  let chat: string | null = null;
+  let known: Pick<Source, "chat" | "changeable" | "forkedFrom"> = UNKNOWN;
   while (!signal.aborted) {
     try {
       const page = await api.records(run, records.at(-1)?.seq ?? 0, signal, isLive ? WAIT_S : 0);
       records = records.concat(page.records);
       isLive = page.run.live === true;
-      chat = typeof page.run.chat === "string" ? page.run.chat : null;
+      // A viewer of a file has none of these.
+      const { chat = null, changeable = null, forkedFrom = null } = page.run as unknown as Partial<Source>;
+      known = { chat, changeable, forkedFrom };
       const isLoading = !page.done && !isLive;
-      set({ records, chat, isLive: isLive && !page.done, isLoading, error: null });
+      set({ records, ...known, isLive: isLive && !page.done, isLoading, error: null });
       if (page.done) return;
       if (isLive) await pause(PAUSE_MS);
     } catch (error) {
       if (signal.aborted) return;
       const isFinal = error instanceof ApiError && error.status < 500;
-      set({ records, chat, isLive, isLoading: false, error: error instanceof Error ? error.message : String(error) });
+      set({
+        records,
+        ...known,
+        isLive,
+        isLoading: false,
+        error: error instanceof Error ? error.message : String(error),
+      });
       if (isFinal) return;
       await pause(RETRY_MS);
     }

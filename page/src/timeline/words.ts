@@ -1,6 +1,14 @@
 // UI strings of the timeline.
 import { count, duration, things } from "../format";
 
+const CHANGES: Record<string, string | undefined> = {
+  model: "another model",
+  system: "other instructions",
+  result: "another result",
+  deny: "a denied call",
+  message: "another message",
+};
+
 export const timelineWords = {
   title: "Timeline",
   back: "Conversation",
@@ -45,6 +53,36 @@ export const timelineWords = {
     completed: "Completed",
     failed: "Failed",
   } as Record<string, string | undefined>,
+  requestSent: (model: string) => `Request to ${model}`,
+  responseReceived: "Response received",
+  forkedAt: (at: number, what: string) => `Forked from another run at record ${at}: ${what}`,
+  /** Describe the changes of a fork by their kinds. */
+  changes: (kinds: string[]) => kinds.map((kind) => CHANGES[kind] ?? kind).join(", ") || "unchanged",
+  continueHere: "Continue from here",
+  continueFrom: (at: number) => `Continue from record ${at}`,
+  change: "Change",
+  kinds: {
+    none: () => "Nothing",
+    result: (tool: string) => `Result of ${tool}`,
+    deny: (tool: string) => `Deny the call to ${tool}`,
+    message: () => "Send a message",
+    model: () => "Another model",
+  },
+  result: "Result",
+  notJson: "The result must be valid JSON, as the recorded one is.",
+  copies: (n: number) =>
+    `Everything up to record ${n} is copied to a new conversation: no model is called, no tool runs, and it costs nothing. This run stays as it is.`,
+  originalRun: "Original",
+  compare: "Compare with the original",
+  comparison: "Comparison",
+  original: "Original",
+  fork: "Fork",
+  inCommon: (n: number) => `${things(n, "record")} in common, at no cost.`,
+  changedThere: (what: string) => `Then: ${what}.`,
+  sinceFork: (what: string) => `After the fork: ${what}`,
+  firstDifference: "First difference",
+  differs: "Differs",
+  nothingMore: "Nothing more.",
   status: { open: "running", done: "done", failed: "failed", denied: "denied", stopped: "stopped" },
   kind: {
     message: "message",
