@@ -10,6 +10,7 @@ from typing import Any
 from bench.cases import CASES, Case
 from bench.environments import PEERS, prepare, versions
 from bench.processes import machine
+from bench.publishing import publish
 from bench.report import judged, markdown, middle, table, write
 from bench.runner import Bench
 
@@ -34,6 +35,7 @@ def main() -> None:
     tables: list[str] = []
     with Bench(peers, report, is_quick=args.quick) as bench:
         for case in cases:
+            case_begin = time.monotonic()
             samples, failed = bench.run(case)
             figures = middle(case, samples)
             found["cases"][case.name] = {
@@ -42,6 +44,7 @@ def main() -> None:
                 "lowest": middle(case, samples, min),
                 "rounds": {way: len(taken) for way, taken in samples.items()},
                 "failed": failed,
+                "seconds": round(time.monotonic() - case_begin),
             }
             tables.append(table(case, figures, failed))
             if not args.json:
@@ -54,7 +57,8 @@ def main() -> None:
         print(json.dumps(found))
         return
     print(text[text.index("## Targets") : text.index("## Figures")])
-    print(f"written to {write(name, found, text)}")
+    written = [write(name, found, text), *(publish(found) if name == "bench" else ())]
+    print(f"written to {', '.join(map(str, written))}")
 
 
 def _name(args: argparse.Namespace) -> str:

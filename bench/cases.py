@@ -40,14 +40,14 @@ class Case(NamedTuple):
     ways: tuple[Way, ...]
     metrics: tuple[Metric, ...]
     kind: str
-    """One of `play`, `program`, `import` and `cold`. See `bench.runner`."""
+    """One of `play`, `program`, `import`, `cold` and `command`. See `bench.runner`."""
     wire: str = "responses"
     payload: str = "text-2000"
     quick_payload: str = ""
     mode: str = "streamed"
     task: Mapping[str, Any] = {}
     rounds: int = 7
-    peer_rounds: int = 4
+    peer_rounds: int = 3
     """Rounds of peers. Fewer suffice, since theirs take long and their ratios are large."""
     repeats: int = 1
     """Repeats of our ways per round, which reports their mean. A single measurement of milliseconds is noise."""
@@ -168,7 +168,7 @@ def _relays() -> list[Case]:
             quick_payload="text-500",
             task={"program": "relay", "streams": 8},
             rounds=5,
-            peer_rounds=2,
+            peer_rounds=1,
             note=f"{note}An event is one of the provider's.",
         ),
         Case(
@@ -294,7 +294,7 @@ CASES: tuple[Case, ...] = (
         payload="single-text-1000",
         quick_payload="single-text-200",
         rounds=5,
-        peer_rounds=3,
+        peer_rounds=2,
         note="The server waits 0.6 ms between two packets, so each event wakes the reader; wall time is the server's.",
     ),
     Case(
@@ -341,7 +341,7 @@ CASES: tuple[Case, ...] = (
         "bulk-50",
         "bulk-2",
         "bulky",
-        task={"timeout_s": 60},
+        task={"timeout_s": 30},
         rounds=3,
         peer_rounds=1,
         is_fresh=True,
@@ -427,8 +427,8 @@ CASES: tuple[Case, ...] = (
         ),
         (CPU_MS, WALL_MS),
         "import",
-        rounds=15,
-        peer_rounds=5,
+        rounds=11,
+        peer_rounds=3,
         note="In a new process, around the statement alone; the interpreter's own start is not counted.",
     ),
     Case(
@@ -438,9 +438,22 @@ CASES: tuple[Case, ...] = (
         (CPU_MS, WALL_MS),
         "cold",
         payload="text-20",
-        rounds=15,
-        peer_rounds=3,
+        rounds=11,
+        peer_rounds=2,
         note="Imports, client, request and first event; the interpreter's own start is not counted.",
+    ),
+    Case(
+        "command",
+        "The command line: one answer, logged",
+        (
+            Way("floor", 'floor: `python -c "import aiohttp, click"`', "", statement="import aiohttp, click"),
+            Way("hi", "**`sidestream hi`**", "", statement="hi"),
+        ),
+        (CPU_MS, WALL_MS),
+        "command",
+        payload="text-20",
+        rounds=15,
+        note="Whole processes, from the interpreter's start to their end, threads included. The log exists already.",
     ),
     _streams("streams-1000", 1000, 10),
     _streams("streams-200", 200, 50),

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,6 +27,9 @@ PEERS: dict[str, tuple[str, ...]] = {
 }
 """Packages of each environment, by name."""
 
+_INSTALLERS = 4
+"""Environments that are created at a time."""
+
 _SHOWN = {"pydantic-ai": "pydantic-ai-slim", "litellm-proxy": "litellm"}
 _OURS = ("sidestream", "aiohttp", "msgspec", "mcp")
 
@@ -34,24 +38,32 @@ def prepare(
     names: Iterable[str], report: Callable[[str], None], *, upgrade: bool = False
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """Create the environments, and return the Python of each and the reasons for which others were skipped."""
-    found: dict[str, Path] = {}
-    left_out: dict[str, str] = {}
-    for name in names:
-        python = FOLDER / name / "bin" / "python"
-        stamp = FOLDER / name / ".installed"
-        wanted = " ".join(PEERS[name])
-        if upgrade or not stamp.exists() or stamp.read_text("utf-8") != wanted:
-            report(f"installing {wanted}")
-            try:
-                _install(name, PEERS[name])
-            except (OSError, subprocess.CalledProcessError) as error:
-                output = getattr(error, "stderr", None) or str(error)
-                left_out[name] = output.strip().splitlines()[-1][:200] if output.strip() else "not installed"
-                report(f"{name} is skipped: {left_out[name]}")
-                continue
-            stamp.write_text(wanted, "utf-8")
-        found[name] = python
-    return found, left_out
+    names = list(names)
+    stale = [name for name in names if upgrade or not _is_installed(name)]
+    # Mostly downloads, and each environment has its own folder.
+    with ThreadPoolExecutor(_INSTALLERS) as pool:
+        failures = pool.map(lambda name: _installed(name, report), stale)
+        left_out = {name: reason for name, reason in zip(stale, failures, strict=True) if reason}
+    for name, reason in left_out.items():
+        report(f"{name} is skipped: {reason}")
+    return {name: FOLDER / name / "bin" / "python" for name in names if name not in left_out}, left_out
+
+
+def _is_installed(name: str) -> bool:
+    stamp = FOLDER / name / ".installed"
+    return stamp.exists() and stamp.read_text("utf-8") == " ".join(PEERS[name])
+
+
+def _installed(name: str, report: Callable[[str], None]) -> str | None:
+    """Create an environment. Returns the reason if that fails."""
+    report(f"installing {' '.join(PEERS[name])}")
+    try:
+        _install(name, PEERS[name])
+    except (OSError, subprocess.CalledProcessError) as error:
+        output = (getattr(error, "stderr", None) or str(error)).strip()
+        return output.splitlines()[-1][:200] if output else "not installed"
+    (FOLDER / name / ".installed").write_text(" ".join(PEERS[name]), "utf-8")
+    return None
 
 
 def versions(pythons: dict[str, Path]) -> dict[str, str]:
@@ -66,7 +78,7 @@ def versions(pythons: dict[str, Path]) -> dict[str, str]:
 
 def _install(name: str, packages: tuple[str, ...]) -> None:
     folder, uv = FOLDER / name, _uv()
-    FOLDER.mkdir(exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     if uv is None:
         _run([sys.executable, "-m", "venv", "--clear", str(folder)])
         _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--upgrade", *packages])

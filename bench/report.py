@@ -52,14 +52,15 @@ def table(case: Case, figures: dict[str, dict[str, float]], failed: dict[str, st
             cells: list[str] = []
             for metric in case.metrics:
                 value, floor = figures[way.key].get(metric.key), base.get(metric.key)
-                cells.append("" if value is None else _number(value))
+                cells.append("" if value is None else number(value))
                 if metric.has_ratio:
-                    cells.append(_number(value / floor) if value is not None and floor else "")
+                    cells.append(number(value / floor) if value is not None and floor else "")
             lines.append(f"| {way.label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Format a figure with three digits."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     if abs(value) >= 100:
@@ -104,7 +105,7 @@ def _targets(rows: list[dict[str, Any]]) -> list[str]:
     met = sum(row["met"] for row in rows)
     lines = [f"{met} of {len(rows)} are met.", "", "| target | bound | measured | |", "|---|---:|---:|---|"]
     lines += [
-        f"| {row['target']} | {row['bound']} | {_number(row['measured'])} | {'met' if row['met'] else '**not met**'} |"
+        f"| {row['target']} | {row['bound']} | {number(row['measured'])} | {'met' if row['met'] else '**not met**'} |"
         for row in rows
     ]
     return lines

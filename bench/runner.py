@@ -1,10 +1,12 @@
 """Runs cases: starts the server and the workers, runs all ways in interleaved rounds, and checks their results."""
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
@@ -220,6 +222,26 @@ class Bench:
         url = f"{self.url}/{self._payload(case, way)}"
         return self._spawned(way, ["-W", "ignore", "-m", "bench.cold", way.module, way.player, case.wire, url])
 
+    def command(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
+        """Measure a whole process: a Python statement, or the command line with a prompt."""
+        if way.key == "floor":
+            return self._whole([sys.executable, "-c", way.statement])
+        name = self._payload(case, way)
+        command = [str(Path(sys.executable).with_name("sidestream")), "--log", "--model", "openai-responses"]
+        command += ["--base-url", f"{self.url}/{name}/v1", "--store", f"{self._folder.name}/command.db", way.statement]
+        result = self._whole(command)
+        if result["chars"] != (chars := self.about(case.wire, name)["chars"]):
+            raise FailedError(f"it printed {result['chars']} of {chars} characters")
+        return result
+
+    def _whole(self, command: list[str]) -> Sample:
+        """Run a process, and return its CPU and wall time and the number of characters that it printed."""
+        before, begun_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        done = self._finished(command, {**environment(ROOT), "HOME": self._folder.name})
+        wall_s, after = time.perf_counter() - begun_s, resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        return {"cpu_s": cpu_s, "wall_s": wall_s, "chars": len(done.stdout.removesuffix("\n"))}
+
     def about(self, wire: str, name: str) -> dict[str, int]:
         """Return the numbers of events and characters of a payload, and make the server render it."""
         with urllib.request.urlopen(f"{self.url}/about/{name}{PATHS[wire]}", timeout=TIMEOUT_S) as response:
@@ -253,20 +275,20 @@ class Bench:
             worker.close()
 
     def _spawned(self, way: Way, arguments: list[str]) -> Sample:
+        done = self._finished([str(self._python(way)), *arguments], environment(ROOT))
+        if not done.stdout.strip():
+            raise FailedError("no output")
+        return json.loads(done.stdout.strip().splitlines()[-1])
+
+    def _finished(self, command: list[str], env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+        """Run a process to its end. Raises FailedError if it fails or takes too long."""
         try:
-            done = subprocess.run(
-                [self._python(way), *arguments],
-                capture_output=True,
-                text=True,
-                cwd=ROOT,
-                env=environment(ROOT),
-                timeout=TIMEOUT_S,
-            )
+            done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise FailedError("it took too long") from None
-        if done.returncode or not done.stdout.strip():
-            raise FailedError(done.stderr.strip()[-300:] or "no output")
-        return json.loads(done.stdout.strip().splitlines()[-1])
+        if done.returncode:
+            raise FailedError(done.stderr.strip()[-300:] or f"it exited with {done.returncode}")
+        return done
 
     def _filled_store(self, task: dict[str, Any]) -> dict[str, Any]:
         if not self._store:
@@ -283,6 +305,7 @@ _KINDS: dict[str, Callable[..., Sample]] = {
     "program": Bench.program,
     "import": Bench.import_,
     "cold": Bench.cold,
+    "command": Bench.command,
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.payloads import STAMP, Payload, answer, payload
 from bench.processes import allow_many_files
-from sidestream.testing.socket_responder import CLOSE, PING, PONG, TEXT, accept_key, socket_frame, unmasked
+from sidestream.testing.responder import CLOSE, PING, PONG, TEXT, accept_key, socket_frame, unmasked
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n\r\n"
 UPGRADED = (
@@ -122,7 +122,8 @@ class Pacer:
         return False
 
     async def run(self, streams: "list[Connection]") -> None:
-        now = time.monotonic() + SETTLE_S
+        # One stream has no others to wait for.
+        now = time.monotonic() + (SETTLE_S if len(streams) > 1 else 0.0)
         due = [(now + self.gap_s * (1 + place / len(streams)), place) for place in range(len(streams))]
         while due:
             now = time.monotonic()

@@ -19,6 +19,7 @@ sys.path.append(str(ROOT))  # the bench is no part of the package
 
 from bench.cases import CASES  # noqa: E402
 from bench.payloads import WIRES, answer, payload  # noqa: E402
+from bench.publishing import END, publish, with_block  # noqa: E402
 from bench.runner import FailedError, check_seen  # noqa: E402
 from bench.targets import TARGETS, Target  # noqa: E402
 
@@ -108,6 +109,29 @@ def test_every_target_names_existing_metrics():
     known = {(case.name, way.key, metric.key) for case in CASES for way in case.ways for metric in case.metrics}
     named = {place for target in TARGETS for place in (target.figure, target.against, *target.less) if place}
     assert named <= known
+
+
+def test_published_run_replaces_figures_of_both_pages(tmp_path: Path):
+    found = json.loads((ROOT / "bench" / "results" / "bench.json").read_text("utf-8"))
+    pages = [tmp_path / "README.md", tmp_path / "docs" / "performance.md"]
+    pages[1].parent.mkdir()
+    for page in pages:
+        page.write_text(f"before\n<!-- bench -->\nearlier figures\n{END}\nafter\n", "utf-8")
+    assert publish(found, tmp_path) == pages
+    readme, performance = (page.read_text("utf-8") for page in pages)
+    for text in (readme, performance):
+        assert text.startswith("before\n")
+        assert text.endswith(f"{END}\nafter\n")
+        assert "earlier figures" not in text
+        assert found["date"] in text
+    assert "| `agent.stream` |" in readme
+    missed = [row["target"] for row in found["targets"] if not row["met"]]
+    assert [target for target in missed if target not in performance] == []
+
+
+def test_page_without_markers_is_refused():
+    with pytest.raises(ValueError, match="bench"):
+        with_block("no markers", "figures")
 
 
 def test_quick_run_reports_metrics_for_floor_and_sidestream():
