@@ -73,7 +73,7 @@ async def test_tools_of_one_round_run_concurrently_and_report_progress() -> None
 
     script = ResponsesScript().function_call("meet", {"name": "a"}, "c1").function_call("meet", {"name": "b"}, "c2")
     async with no_leaks(), FakeProvider([script.reply(), ResponsesScript().text("ok").reply()]) as fake:
-        parts = await asyncio.wait_for(run_parts(agent_at(fake, tools=[meet])), 10)
+        parts = await asyncio.wait_for(run_parts(agent_at(fake, tools=[meet])), 30)
     results = [part for part in parts if isinstance(part, ToolResult)]
     assert {(part.id, part.result) for part in results} == {("c1", "a met"), ("c2", "b met")}
     events = [part for part in parts if isinstance(part, ToolEvent)]

@@ -95,7 +95,7 @@ def test_second_ctrl_c_exits_at_once():
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == b"no\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 130
+        assert process.wait(timeout=30) == 130
 
 
 WITH_A_CHILD = f"""
@@ -127,7 +127,7 @@ def test_second_ctrl_c_ends_children_too():
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == b"no\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 130
+        assert process.wait(timeout=30) == 130
     wait_until(lambda: not is_alive(pid))
 
 

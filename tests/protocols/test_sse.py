@@ -36,7 +36,7 @@ from sidestream.testing import (
 )
 from sidestream.text.redaction import register_secret
 
-BOUND_S = 10.0
+BOUND_S = 30.0
 Event = dict[str, str]
 
 

@@ -267,7 +267,7 @@ async def test_held_run_can_be_cancelled_from_other_task() -> None:
                 held.set()
 
     reading = asyncio.create_task(read())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await held.wait()
         await asyncio.sleep(0)
         await run.cancel()

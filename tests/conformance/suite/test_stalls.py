@@ -54,7 +54,7 @@ async def keep(run: Run[Any], parts: list[StreamPart]) -> None:
 @requirement("F15", "F22")
 @pytest.mark.parametrize("frame", [COMMENTS, PING, EVENTS], ids=["comments", "ping", "events"])
 async def test_events_without_content_do_not_reset_idle_timeout(wired: Subject, frame: bytes) -> None:
-    async with asyncio.timeout(10), wired.open(stalled(wired, frame), limits=Limits(**QUICK)) as talk:
+    async with asyncio.timeout(30), wired.open(stalled(wired, frame), limits=Limits(**QUICK)) as talk:
         parts: list[StreamPart] = []
         async with talk.agent.stream("hi") as run:
             with pytest.raises(StreamTimeoutError):
@@ -73,7 +73,7 @@ async def test_events_without_content_do_not_reset_idle_timeout(wired: Subject, 
 @requirement("F15", "F22")
 async def test_fast_keep_alives_do_not_reset_idle_timeout(wired: Subject) -> None:
     flood = replace(stalled(wired, b""), keepalives=Keepalives(PING * 20, interval_s=0))
-    async with asyncio.timeout(10), wired.open(flood, limits=Limits(**QUICK)) as talk:
+    async with asyncio.timeout(30), wired.open(flood, limits=Limits(**QUICK)) as talk:
         with pytest.raises(StreamTimeoutError) as caught:
             await talk.agent.send("hi")
     assert caught.value.code == "idle"
@@ -86,7 +86,7 @@ async def test_keep_alives_do_not_count_as_first_event(wired: Subject) -> None:
     script = wired.wire.script(Text("Hello there."))
     silent = replace(script.reply(), body=[], keepalives=Keepalives(PING, interval_s=0.005))
     limits = Limits(first_byte_timeout_s=0.15, idle_timeout_s=20, max_retries=1)
-    async with asyncio.timeout(10), wired.open(silent, script.reply(), limits=limits) as talk:
+    async with asyncio.timeout(30), wired.open(silent, script.reply(), limits=limits) as talk:
         assert (await talk.agent.send("hi")).output == "Hello there."
         assert talk.fake is not None
         assert len(talk.fake.requests) == 2
