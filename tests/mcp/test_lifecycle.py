@@ -182,7 +182,7 @@ async def test_closing_during_start_ends_start():
     connection = server._connection()
     await eventually(lambda: connection._stdio is not None and connection._stdio.process is not None)
     pid = connection._stdio.process.pid
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await server.aclose()
         with pytest.raises(ToolServerError):
             await listing

