@@ -195,6 +195,20 @@ def test_relevance_is_absolute_share_of_words_and_similarity():
     assert [number for number, _ in ranked([1, 2], {9: 0.9}, [common], 100, MEANING)] == [9]
 
 
+async def test_similarity_is_cosine_with_every_driver(index: Index, docs: Path):
+    await index.add(docs)
+    await index.complete()
+    (query,) = await bag_of_words(["automobile with disc brakes"])
+    database = index._database
+    found = await index._call(database.similarities, query, range(1, 1000))
+    texts = {number: rows[0].text for number, rows in (await index._call(database.rows, list(found))).items()}
+    assert len(found) == (await index.counts()).passages
+    assert "brakes" in texts[max(found, key=found.__getitem__)]
+    assert await index._call(database.similarities, query, [max(found)]) == {max(found): found[max(found)]}
+    assert all(-1e-6 <= near <= 1 + 1e-6 for near in found.values())
+    assert set((await index._call(database.similarities, [0.0] * DIMENSIONS, range(1, 1000))).values()) == {0.0}
+
+
 async def test_unrelated_query_scores_below_threshold(index: Index, docs: Path):
     await index.add(docs)
     await index.complete()

@@ -266,8 +266,8 @@ class Index:
             similarities = await self._call(database.similarities, vector, list({*keyword, *nearest}))
         candidates = list({*keyword, *(similarities or ())})
         matches = await self._call(database.matches, match_words(query), candidates)
-        counts = await self._call(database.counts)
-        return relevance.ranked(keyword, similarities, matches, counts.passages, weights)
+        passages = await self._call(database.passages)
+        return relevance.ranked(keyword, similarities, matches, passages, weights)
 
     def start(self) -> None:
         """Compute missing vectors in the background."""

@@ -183,6 +183,9 @@ class PostgresIndex:
         )
         return records.Counts(*self._read(sql)[0])
 
+    def passages(self) -> int:
+        return self._read("SELECT count(*) FROM sidestream_index.chunks")[0][0]
+
     def keyword(self, query: str, digests: Sequence[str] | None, limit: int) -> list[int]:
         words = match_words(query)
         if not words:

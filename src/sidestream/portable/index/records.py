@@ -166,6 +166,10 @@ class Database(Protocol):
 
     def counts(self) -> Counts: ...
 
+    def passages(self) -> int:
+        """Return the number of passages, which takes less than all counts."""
+        ...
+
     def keyword(self, query: str, digests: Sequence[str] | None, limit: int) -> list[int]:
         """Return ids of passages that contain words of the query, best first.
 

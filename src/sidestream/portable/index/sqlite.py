@@ -20,7 +20,6 @@ from sidestream.portable.index.vectors import (
     VectorConnection,
     VectorTable,
     connect,
-    cosine,
     store_errors,
     transaction,
 )
@@ -182,11 +181,15 @@ class SqliteIndex:
         )
         return records.Counts(*self._read(sql)[0])
 
+    def passages(self) -> int:
+        return self._read("SELECT count(*) FROM chunks")[0][0]
+
     def keyword(self, query: str, digests: Sequence[str] | None, limit: int) -> list[int]:
         expression = match_expression(query)
         if not expression:
             return []
-        scope = "" if digests is None else f" AND rowid IN ({_SCOPE})"
+        # Without the plus, FTS5 searches the words again for each id.
+        scope = "" if digests is None else f" AND +rowid IN ({_SCOPE})"
         sql = f"SELECT rowid FROM passages WHERE passages MATCH ?{scope} ORDER BY rank LIMIT ?"
         parameters = (expression, limit) if digests is None else (expression, json.dumps(list(digests)), limit)
         return [found for (found,) in self._read(sql, parameters)]
@@ -202,15 +205,12 @@ class SqliteIndex:
             return vectors.search(vector, scope, limit)
 
     def similarities(self, vector: Sequence[float], ids: Sequence[int]) -> dict[int, float]:
-        sql = (
-            "SELECT c.id, v.vector FROM chunks c JOIN vectors v ON v.digest = c.digest "
-            "WHERE c.id IN (SELECT value FROM json_each(?))"
-        )
-        rows = self._read(sql, (json.dumps(list(ids)),))
-        return {number: cosine(vector, array("f", stored)) for number, stored in rows}
+        vectors = self._find_vectors()
+        with store_errors(self.path):
+            return {} if vectors is None else vectors.similarities(vector, ids)
 
     def matches(self, words: Sequence[str], ids: Sequence[int]) -> list[WordMatches]:
-        among = "SELECT rowid FROM passages WHERE passages MATCH ? AND rowid IN (SELECT value FROM json_each(?))"
+        among = "SELECT rowid FROM passages WHERE passages MATCH ? AND +rowid IN (SELECT value FROM json_each(?))"
         wanted = json.dumps(list(ids))
         found: list[WordMatches] = []
         for word in words:

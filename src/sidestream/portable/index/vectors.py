@@ -6,8 +6,6 @@ update that table, so it marks it as stale, and the next process with the extens
 
 import importlib
 import json
-import math
-import operator
 import sqlite3
 from array import array
 from collections.abc import Generator, Sequence
@@ -157,16 +155,6 @@ def transaction(connection: VectorConnection) -> Generator[None]:
         raise
 
 
-def cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the cosine similarity of two vectors, or 0 if one is zero."""
-    lengths = math.sqrt(_product(one, one) * _product(other, other))
-    return _product(one, other) / lengths if lengths else 0.0
-
-
-def _product(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(map(operator.mul, one, other))
-
-
 _STALE = "stale"
 _MISSING = (
     "SELECT c.id, v.vector FROM chunks c JOIN vectors v ON v.digest = c.digest "
@@ -185,6 +173,10 @@ class Nearest(Protocol):
 
     def search(self, vector: Sequence[float], scope: Sequence[int] | None, limit: int) -> list[int]:
         """Return ids by cosine similarity, nearest first, among all or those in the scope."""
+        ...
+
+    def similarities(self, vector: Sequence[float], ids: Sequence[int]) -> dict[int, float]:
+        """Return the cosine similarity of passages to a vector, which is 0 if either is zero."""
         ...
 
 
@@ -216,6 +208,15 @@ class VectorTable:
             parameters.append(json.dumps(list(scope)))
         return [number for (number,) in self._connection.execute(sql, parameters).fetchall()]
 
+    def similarities(self, vector: Sequence[float], ids: Sequence[int]) -> dict[int, float]:
+        sql = (
+            "SELECT c.id, 1 - vec_distance_cosine(v.vector, ?) FROM chunks c JOIN vectors v ON v.digest = c.digest "
+            "WHERE c.id IN (SELECT value FROM json_each(?))"
+        )
+        parameters = array("f", vector).tobytes(), json.dumps(list(ids))
+        # The distance from a zero vector is not a number, which SQLite returns as NULL.
+        return {number: near or 0.0 for number, near in self._connection.execute(sql, parameters).fetchall()}
+
     def _update(self) -> None:
         """Update the table statement by statement. The next process continues whatever was left undone."""
         stale = "SELECT n.chunk FROM nearest n LEFT JOIN chunks c ON c.id = n.chunk WHERE c.id IS NULL"
@@ -244,17 +245,26 @@ class Matrix:
 
     def search(self, vector: Sequence[float], scope: Sequence[int] | None, limit: int) -> list[int]:
         np = self._np
+        ids, scores = self._scores(vector, scope)
+        if not len(ids):
+            return []
+        count = min(limit, len(ids))
+        best = np.argpartition(-scores, count - 1)[:count]
+        return ids[best[np.argsort(-scores[best], kind="stable")]].tolist()
+
+    def similarities(self, vector: Sequence[float], ids: Sequence[int]) -> dict[int, float]:
+        found, scores = self._scores(vector, ids)
+        return dict(zip(found.tolist(), scores.tolist(), strict=True))
+
+    def _scores(self, vector: Sequence[float], scope: Sequence[int] | None) -> tuple[Any, Any]:
+        """Return the ids of the scope that have vectors, and their similarities."""
+        np = self._np
         ids, matrix = self._content()
         if scope is not None:
             chosen = np.isin(ids, np.array(list(scope), dtype=np.int64))
             ids, matrix = ids[chosen], matrix[chosen]
-        if not len(ids):
-            return []
         wanted = np.array(vector, dtype=np.float32)
-        scores = matrix @ (wanted / (np.linalg.norm(wanted) or 1.0))
-        count = min(limit, len(ids))
-        best = np.argpartition(-scores, count - 1)[:count]
-        return ids[best[np.argsort(-scores[best], kind="stable")]].tolist()
+        return ids, matrix @ (wanted / (np.linalg.norm(wanted) or 1.0))
 
     def _changed(self) -> None:
         self._changes += 1
