@@ -2,12 +2,15 @@
 
 import base64
 import json
+import re
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from providers.openai.chat.chat_wire import chunk, decode, decode_whole, stream, whole
 from requirements import requirement
+from sidestream.messages.fold import Batch
 from sidestream.parts import (
     Error,
     File,
@@ -17,16 +20,20 @@ from sidestream.parts import (
     ReasoningEnd,
     Source,
     TextDelta,
+    TextEnd,
     ToolCall,
     ToolEvent,
     ToolResult,
 )
+from sidestream.providers.openai.chat.decode.decoder import CompletionsDecoder
+from sidestream.providers.openai.chat.options import CompletionsContext
 from sidestream.results.citations import Citations
 from sidestream.results.tool_runs import ToolRun, tool_runs
 from sidestream.results.typed_results import CodeInterpreterResult, WebFetchResult, WebSearchResult
 from sidestream.testing import pixel_png
-from support.streams import of, one, streamed_text
+from support.streams import of, one, streamed_text, wire
 
+MARK = re.compile(r"\[\d\]")
 HIT = {"title": "Oslo", "url": "https://oslo.example/", "content": "It rains.", "score": 0.9}
 NO_HITS: dict[str, Any] = {"results": []}
 
@@ -423,6 +430,52 @@ def test_lists_after_text_give_spans_and_one_search() -> None:
     expected = decode(sonar(*PIECES))
     assert of(parts, Source) == of(expected, Source)
     assert [hit.url for hit in only_run(parts).results] == URLS
+
+
+LONG = [("Rain in Oslo[2]. " if number % 400 == 0 else "sun ").ljust(1024, ".") for number in range(3000)]
+"""Pieces of a text that is too long for the decoder to keep."""
+
+
+@requirement("R183")
+def test_lists_after_very_long_text_give_spans() -> None:
+    parts = decode([*stream(*({"content": piece} for piece in LONG), reason=None), chunk({}, "stop", **LISTS)])
+    text = "".join(LONG)
+    cited = [source for source in of(parts, Source) if source.text_id is not None]
+    assert [(source.start, source.url) for source in cited] == [
+        (found.start(), URLS[1]) for found in MARK.finditer(text)
+    ]
+    assert len(cited) == 8
+
+
+@requirement("R183")
+@pytest.mark.parametrize(
+    ("final", "expected"),
+    [("".join(LONG), None), ("".join([*LONG, "The end."]), None), ("".join(["X", *LONG]), "".join(["X", *LONG]))],
+    ids=["equal", "longer", "other"],
+)
+def test_final_message_corrects_very_long_text(final: str, expected: str | None) -> None:
+    last = chunk({}, "stop")
+    last["choices"][0]["message"] = {"role": "assistant", "content": final}
+    parts = decode([*stream(*({"content": piece} for piece in LONG), reason=None), last])
+    assert one(parts, TextEnd).text == expected
+    assert streamed_text(parts) == (final if expected is None else "".join(LONG))
+
+
+@requirement("R183")
+def test_decoder_keeps_bounded_end_of_text() -> None:
+    decoder = CompletionsDecoder(CompletionsContext())
+    for event in stream({"content": "a" * 1024}, reason=None):
+        decoder.feed(wire(event))
+    event = wire(chunk({"content": "b" * 1024}))
+    tracemalloc.start()
+    try:
+        for _ in range(8):
+            decoder.feed_all([event] * 1024, Batch())
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1_500_000
+    assert peak < 8_000_000
 
 
 @requirement("R183")

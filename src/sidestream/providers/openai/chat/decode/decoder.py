@@ -129,7 +129,7 @@ def _grow(
 ) -> None:
     """Add deltas of the open block, which is text or reasoning."""
     if text_id is not None and texts:
-        s.said += texts
+        s.wrote(texts)
         out.grow(TextDelta, text_id, texts)
     if reasoning_id is not None and thoughts:
         out.grow(ReasoningDelta, reasoning_id, thoughts)

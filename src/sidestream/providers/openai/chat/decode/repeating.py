@@ -95,7 +95,7 @@ class RepeatingChunks:
         message = bytes(choice.message)
         if message.startswith(_MESSAGE_VALUE) and message.endswith(_MESSAGE_END):
             self._said += message[len(_MESSAGE_VALUE) : -len(_MESSAGE_END)]
-        s.said.append(text)
+        s.wrote((text,))
         s.unread_usage = chunk.usage
         rest = s.cite(text)
         if not s.out:

@@ -1,6 +1,9 @@
 """State of the chat completions decoder, and the shapes of deltas."""
 
+import hashlib
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -101,6 +104,63 @@ class CallState:
         return "".join(self.pieces)
 
 
+class WrittenText:
+    """The written text so far, for lists of sources and complete messages that come after it.
+
+    Of a very long text it keeps the marks and a digest instead of the characters.
+    """
+
+    __slots__ = ("_digest", "_digested", "_early", "_marks", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        """The end of the text. The fast path appends to it, then calls `shorten`."""
+        self._digest: Any = None
+        self._digested = 0
+        """Number of characters in the digest."""
+        self._marks: NumberedMarks | None = None
+        self._early: list[Mark] = []
+
+    def shorten(self, room: int) -> None:
+        """Join the pieces, and read a text that is too long to keep. `room` bounds the marks that are kept of it."""
+        if len(self.pieces) < _MAX_PIECES:
+            return
+        text = "".join(self.pieces)
+        self.pieces = [text]
+        if len(text) < _MAX_KEPT_CHARS:
+            return
+        self._digest, self._marks = self._digest or hashlib.sha256(), self._marks or NumberedMarks()
+        self._digest.update(_encoded(text))
+        self._digested += len(text)
+        self._early += [mark for mark in self._marks.feed(text) if len(self._early) < room]
+        self.pieces = []
+
+    def marks(self) -> tuple[NumberedMarks, Iterator[Mark]]:
+        """Return a finder that has read the text, and the marks in it."""
+        marks = self._marks or NumberedMarks()
+        return marks, chain(self._early, marks.feed("".join(self.pieces)))
+
+    def rest_of(self, final: str) -> str | None:
+        """Return what a complete text adds at the end, or None if it does not begin with the text so far."""
+        if self._digested:
+            digest = hashlib.sha256(_encoded(final[: self._digested]))
+            if digest.digest() != self._digest.digest():
+                return None
+        kept = "".join(self.pieces)
+        return final[self._digested + len(kept) :] if final.startswith(kept, self._digested) else None
+
+    def __len__(self) -> int:
+        return self._digested + sum(map(len, self.pieces))
+
+
+_MAX_PIECES = 1024
+_MAX_KEPT_CHARS = 1_000_000
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
 class CompletionsState(HostedState):
     """The state of one chat completion during decoding."""
 
@@ -113,8 +173,7 @@ class CompletionsState(HostedState):
         self.is_whole = False
         self.texts: dict[TextFamily, str] = {}
         """Ids of the text blocks, by kind."""
-        self.said: list[str] = []
-        """Pieces of the written text."""
+        self.said = WrittenText()
         self.final: str | None = None
         """Written text of the complete message that some hosts send at the end of the stream."""
         self.unknown: set[str] = set()
@@ -186,18 +245,23 @@ class CompletionsState(HostedState):
         self.open_text(family)
         metadata = {WIRE: {"logprobs": logprobs}} if logprobs else None
         if family == "text":
-            self.said.append(delta)
+            self.wrote((delta,))
         if self._marks is not None and family == "text":
             delta = self.cite(delta)
         if delta or metadata:
             self.out.append(TextDelta(self.texts[family], delta, provider_metadata=metadata))
 
+    def wrote(self, texts: Iterable[str]) -> None:
+        """Note new pieces of the written text."""
+        self.said.pieces += texts
+        self.said.shorten(self._entries_left)
+
     def cites(self, urls: list[str], titles: dict[str, str | None]) -> None:
         """Set the list that the text refers to, and emit the sources of marks in earlier text."""
         self.cited, self._titles = urls, titles
         if self._marks is None:
-            self._marks = NumberedMarks()
-            for mark in self._marks.feed("".join(self.said)):
+            self._marks, marks = self.said.marks()
+            for mark in marks:
                 if 0 < mark.number <= len(urls):
                     self.out.append(self._source(mark))
 
@@ -269,13 +333,13 @@ class CompletionsState(HostedState):
 
     def _final_text(self, block_id: str) -> str | None:
         """Return the final text if it differs from the streamed text. If it extends it, emit the rest instead."""
-        final, streamed = self.final or "", "".join(self.said) if self.final else ""
-        if len(final) < len(streamed) or final == streamed:
+        final = self.final
+        if not final or len(final) < len(self.said):
             return None  # Some hosts repeat only the last piece.
-        if not final.startswith(streamed):
-            return final
-        self.out.append(TextDelta(block_id, self.cite(final[len(streamed) :])))
-        return None
+        rest = self.said.rest_of(final)
+        if rest:
+            self.out.append(TextDelta(block_id, self.cite(rest)))
+        return final if rest is None else None
 
     def keep_extra(self, name: str, value: Any) -> None:
         """Keep a token's field for the end of the open block."""
