@@ -10,12 +10,14 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from itertools import chain, repeat
 
 from msgspec import Struct
 
 _STOPPED = frozenset("TtZX")
 """States of a process that runs no code: stopped, or ended."""
-_PAUSE_S = 0.002
+_PAUSES_S = (0.0, 0.0, 0.001, 0.002)
+"""Seconds between looks at processes that are being stopped, which most are at once. The last is repeated."""
 _REST_S = 5.0
 """Seconds until all processes must have stopped. One that the kernel blocks, or that forks faster than it is stopped,
 does not stop."""
@@ -53,6 +55,7 @@ async def stop(root: int, *, with_root: bool) -> bool:
     """
     clock = asyncio.get_running_loop().time
     end, quiet = clock() + _REST_S, 0
+    pauses = chain(_PAUSES_S, repeat(_PAUSES_S[-1]))
     # A process that is still running may have woken a stopped one, so all must be found stopped twice.
     while quiet < 2:
         running = [process for process in _inside(root, with_root) if process.state not in _STOPPED]
@@ -62,7 +65,7 @@ async def stop(root: int, *, with_root: bool) -> bool:
         if running:
             if clock() > end:
                 return False
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(next(pauses))
     return True
 
 
