@@ -196,8 +196,7 @@ class SocketConnection:
             stream = self._last
             # Most events are deltas of the same response as before. Route them without parsing.
             if stream is not None and event.endswith(self._tails) and event.startswith(plain_heads):
-                stream.push(event)
-                await self._route_arrived()
+                stream.push(event, *await self._arrived_deltas())
                 continue
             head = head_of(event)
             lane = head.lane
@@ -209,16 +208,18 @@ class SocketConnection:
             else:
                 self._deliver(stream, head.type, event)
 
-    async def _route_arrived(self) -> None:
-        """Route the deltas that have arrived since, as long as they belong to the same response."""
+    async def _arrived_deltas(self) -> list[bytes]:
+        """Take the deltas that have arrived since, as long as they belong to the same response."""
         arrived, take = self._arrived
         plain_heads, tails = self.codec.plain_heads, self._tails
+        deltas: list[bytes] = []
         while arrived and (message := arrived[0][0]).type is WSMsgType.TEXT:
             event: bytes = message.data
-            if not event.endswith(tails) or not event.startswith(plain_heads) or self._last is None:
-                return
+            if not event.endswith(tails) or not event.startswith(plain_heads):
+                break
             await take()
-            self._last.push(event)
+            deltas.append(event)
+        return deltas
 
     def _deliver(self, stream: SocketStream, kind: str, event: bytes) -> None:
         """Route an event that needs handling, or that follows an event of another response."""

@@ -142,10 +142,10 @@ class SocketStream:
 
     # For the connection
 
-    def push(self, event: bytes) -> None:
-        """Add an event that has arrived."""
-        self._unread.append(event)
-        self._unread_bytes += len(event)
+    def push(self, *events: bytes) -> None:
+        """Add events that have arrived."""
+        self._unread += events
+        self._unread_bytes += sum(map(len, events))
         if self._unread_bytes > self._max_unread_bytes:
             self._check_size()
         if self._waiter is not None:
