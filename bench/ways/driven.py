@@ -144,6 +144,7 @@ async def lag(url: str, task: dict[str, Any]) -> dict[str, Any]:
 async def _with_worker(task: dict[str, Any]) -> Warm:
     key = (task["engine"], task["store"], task["url"])
     if key not in _warm:
+        await _end_followed()  # Workers of another case would claim these runs.
         store, engine, client = _opened(task)
         agent = Agent("openai", base_url=f"{task['url']}/v1", api_key="none")
         worker = Worker(store, engine, lambda _: agent)
@@ -189,13 +190,18 @@ def _stamps(record: Record) -> list[int]:
 PROGRAMS = {"worker-lag": lag, "claims": claims}
 
 
-async def close() -> None:
-    """Ends workers, engines and stores."""
-    for followed in _followed.values():
+async def _end_followed() -> None:
+    while _followed:
+        _, followed = _followed.popitem()
         followed.process.kill()
         followed.process.wait()
         await followed.engine.aclose()
         await followed.store.aclose()
+
+
+async def close() -> None:
+    """Ends workers, engines and stores."""
+    await _end_followed()
     for warm in _warm.values():
         warm.working.cancel()
         await asyncio.wait([warm.working])
