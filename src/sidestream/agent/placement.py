@@ -391,5 +391,5 @@ def task_message(task: str, context: ToolContext) -> ChatMessage:
 def _task(arguments: object) -> str:
     task = as_object(arguments).get("task")
     if not isinstance(task, str):
-        raise InvalidArgumentsError("task: a text is required")
+        raise InvalidArgumentsError("task must be a string")
     return task

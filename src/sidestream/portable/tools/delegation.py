@@ -292,7 +292,7 @@ def _binder(shape: Delegated) -> Callable[[object, ToolContext], dict[str, Any]]
     def bind(arguments: object, context: ToolContext) -> dict[str, Any]:
         request = as_object(arguments).get(shape.argument)
         if not isinstance(request, str) or not request.strip():
-            raise InvalidArgumentsError(f"{shape.argument}: a text is required")
+            raise InvalidArgumentsError(f"{shape.argument} must be a non-empty string")
         return {"context": context, "request": request}
 
     return bind

@@ -122,7 +122,7 @@ class WrittenText:
         self._early: list[Mark] = []
 
     def shorten(self, room: int) -> None:
-        """Join the pieces, and read a text that is too long to keep. `room` bounds the marks that are kept of it."""
+        """Join the pieces, and reduce text that is too long to keep to at most `room` marks and a digest."""
         if len(self.pieces) < _MAX_PIECES:
             return
         text = "".join(self.pieces)
