@@ -80,6 +80,14 @@ def test_depth_counts_only_brackets_outside_strings() -> None:
     assert not is_too_deep("[" + ",".join("[[]]" for _ in range(1000)) + "]")
 
 
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_depth_of_long_json_counts_only_brackets_outside_strings(opening: str) -> None:
+    text, closing = "x" * 100_000, "]" if opening == "[" else "}"
+    for depth in (1, MAX_DEPTH, MAX_DEPTH + 1):
+        assert is_too_deep(opening * depth + f'"{text}"' + closing * depth) == (depth > MAX_DEPTH)
+        assert not is_too_deep(f'["{text}","{"[" * depth}"]')
+
+
 @requirement("F07")
 @pytest.mark.parametrize("depth", [500, 5000])
 @pytest.mark.parametrize("api", sorted(ANSWERS := scripted()))

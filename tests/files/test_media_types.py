@@ -172,3 +172,19 @@ def test_split_data_url_keeps_content_verbatim(url: str, found: tuple[str, bool,
 def test_equal_files_have_equal_digests():
     assert digest(PNG) == hashlib.sha256(PNG).hexdigest()
     assert digest(PNG) != digest(PNG + b"\x00")
+
+
+def test_digest_of_remembered_content_is_right():
+    contents = [bytes([number]) * size for number in range(12) for size in (1, 4096)]
+    for content in [*contents, *reversed(contents), *contents]:
+        assert digest(content) == hashlib.sha256(content).hexdigest()
+
+
+def test_new_content_never_gets_digest_of_freed_content():
+    # A new object often has the id() of the one that was just freed.
+    found: set[str] = set()
+    for number in range(100):
+        content = number.to_bytes(2, "big") * 1024
+        found.add(digest(content))
+        del content
+    assert len(found) == 100

@@ -2,8 +2,11 @@
 
 import gc
 
+import pytest
+
 from sidestream import ChatMessage
 from sidestream.messages import sessions
+from sidestream.messages.message import DataPart, TextPart
 from sidestream.messages.sessions import history_digest, message_digest
 
 
@@ -40,3 +43,24 @@ def test_digest_cache_of_long_histories_is_bounded():
     assert len(sessions._chains) <= sessions._MAX_CHAINS
     assert digests == [history_digest(history) for history in kept]
     assert len(set(digests)) == len(kept)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        DataPart(b"b,a", "text/csv", "a.csv"),
+        DataPart(b"", "text/csv", "a.csv"),
+        DataPart(b"a,b", "text/plain", "a.csv"),
+        DataPart(b"a,b", "text/csv", "b.csv"),
+    ],
+)
+def test_message_digest_changes_with_file(other: DataPart):
+    text, file = TextPart("Here."), DataPart(b"a,b", "text/csv", "a.csv")
+    assert message_digest(ChatMessage("model", (text, file))) != message_digest(ChatMessage("model", (text, other)))
+
+
+def test_message_digest_compares_destination_of_user_files_only():
+    files = [DataPart(b"a,b", "text/csv", "a.csv", to=to) for to in ("model", "container")]
+    of_users = {message_digest(ChatMessage("user", (file,))) for file in files}
+    assert len(of_users) == 2
+    assert len({message_digest(ChatMessage("model", (file,))) for file in files}) == 1

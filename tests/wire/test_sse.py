@@ -90,6 +90,32 @@ BATCHES = st.builds(
     st.integers(0, 20),
     st.lists(FRAMES, max_size=4),
 )
+# Long enough for the fast path for events that begin alike, with some in between that only begin like them.
+ALIKE = st.builds(
+    lambda event, end, groups: b"".join(
+        (event + b'data: {"text": "' + b"z" * 150 + b'"}\n\n') * 30 + event + odd + b"\n\n" for odd in groups
+    ).replace(b"\n", end),
+    st.sampled_from([b"", b"event: delta\n"]),
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    st.lists(
+        st.sampled_from(
+            [
+                *[b"data: {}"] * 12,
+                *[b"data: {6}\ndata: 7"] * 3,
+                b"data: ",
+                b"data:   ",
+                b"data: [DONE]",
+                b"data:  5",
+                b"data: {6}\ndata: 7",
+                b"data: {8}\rid: 9",
+                b"data: {}\n\n: keep-alive",
+                b"event: other\ndata: {}\n\n" * 12 + b"data: {",
+            ]
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+)
 
 
 @requirement("F08")
@@ -99,7 +125,7 @@ def test_events_follow_whatwg_rules(stream: bytes):
 
 
 @requirement("F08")
-@given(BATCHES)
+@given(st.one_of(BATCHES, ALIKE))
 def test_batched_events_follow_whatwg_rules(stream: bytes):
     assert once(stream + b"\n\n") == reference(stream + b"\n\n")
 
@@ -110,6 +136,14 @@ def test_events_do_not_depend_on_chunking(stream: bytes, cuts: list[int]):
     whole = split([stream])
     assert split([bytes([byte]) for byte in stream]) == whole
     assert split(cut_at(stream, cuts)) == whole
+
+
+@requirement("F08")
+@given(ALIKE, st.lists(st.integers(0, 1 << 16), max_size=3), st.integers(4000, CAP))
+def test_alike_events_do_not_depend_on_chunking(stream: bytes, cuts: list[int], cap: int):
+    whole = split((stream[at : at + 100] for at in range(0, len(stream), 100)), cap)
+    assert split([stream], cap) == whole
+    assert split(cut_at(stream, cuts), cap) == whole
 
 
 @requirement("F14")

@@ -154,11 +154,24 @@ def from_data_url(url: str) -> bytes | None:
     return unquote_to_bytes(body)
 
 
+_REMEMBERED_BYTES = range(1024, 256 * 1024)
+"""Sizes of content whose digest is remembered. Smaller content takes no time, and larger content would stay alive."""
+_REMEMBERED = 8
+_digests: tuple[tuple[bytes, str], ...] = ()
+
+
 def digest(data: bytes) -> str:
-    """Return the SHA-256 digest as hex."""
+    """Return the SHA-256 digest as hex. The same object is not read again if it was among the last ones."""
+    global _digests
+    for known, found in _digests:
+        if known is data:
+            return found
     import hashlib
 
-    return hashlib.sha256(data).hexdigest()
+    found = hashlib.sha256(data).hexdigest()
+    if len(data) in _REMEMBERED_BYTES and type(data) is bytes:
+        _digests = (*_digests[1 - _REMEMBERED :], (data, found))
+    return found
 
 
 def _extension_of(name: str) -> str:

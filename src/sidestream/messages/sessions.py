@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
+from sidestream.files import media_types
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart
 
 if TYPE_CHECKING:
@@ -134,10 +135,14 @@ def _known_beginning(history: tuple[ChatMessage, ...]) -> tuple[int, Any]:
 
 
 def _digest(role: str, parts: tuple[MessagePart, ...]) -> bytes:
-    if role == "model" and DataPart in map(type, parts):
-        # Only a provider's own items hold the files of an answer, so their destination is not compared.
-        parts = tuple(replace(part, to="model") if type(part) is DataPart else part for part in parts)
-    return _blake2b(jsontext.dumps((role, parts))).digest()
+    if DataPart not in map(type, parts):
+        return _blake2b(jsontext.dumps((role, parts))).digest()
+    # Content counts by its digest, which is known already if the file has just arrived.
+    contents = [media_types.digest(part.data) for part in parts if isinstance(part, DataPart)]
+    # Only a provider's own items hold the files of an answer, so their destination is not compared.
+    changes: dict[str, Any] = {"data": b"", "to": "model"} if role == "model" else {"data": b""}
+    parts = tuple(replace(part, **changes) if isinstance(part, DataPart) else part for part in parts)
+    return _blake2b(jsontext.dumps((role, parts, contents))).digest()
 
 
 def _blake2b(data: bytes = b"") -> "hashlib.blake2b":
