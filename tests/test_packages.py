@@ -52,6 +52,11 @@ def test_wheel_of_fresh_clone_contains_web_ui(clone: Path) -> None:
     assert "sidestream/server/page/index.html" in files_of(clone)
 
 
+def test_web_ui_build_trusts_certificates_of_machine(clone: Path) -> None:
+    done = build(clone, f'test "$NODE_USE_SYSTEM_CA" = 1 && {WRITES_PAGE}')
+    assert done.returncode == 0, done.stderr
+
+
 def test_failed_web_ui_fails_build_with_reason_and_remedy(clone: Path) -> None:
     done = build(clone, "echo no such registry && exit 1")
     assert done.returncode == 1

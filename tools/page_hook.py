@@ -84,7 +84,8 @@ def _npm(programs: tuple[str, list[str]], arguments: list[str], folder: Path) ->
     return subprocess.run(
         [*command, "--loglevel=error", *arguments],
         cwd=folder,
-        env={**os.environ, "PATH": path},
+        # Node ignores the certificates of this machine otherwise, and a proxy may need them.
+        env={"NODE_USE_SYSTEM_CA": "1", **os.environ, "PATH": path},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

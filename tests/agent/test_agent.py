@@ -10,13 +10,13 @@ import pytest
 from hostile.streams import calls_in
 from requirements import requirement
 from sidestream.agent.agent import Agent
-from sidestream.errors import ConfigurationError, UnknownProviderError
+from sidestream.errors import ConfigurationError, ProviderError, UnknownProviderError
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.parts import Finish, StreamPart, ToolEvent, ToolResult
-from sidestream.providers.registry import ModelString
+from sidestream.providers.registry import ModelString, find_provider
 from sidestream.stream import grammar
-from sidestream.testing import FakeProvider, ResponsesScript, json_reply, no_leaks
+from sidestream.testing import FakeProvider, Reply, ResponsesScript, json_reply, no_leaks
 from sidestream.tools.server_side import CustomTool, LocalShell
 from sidestream.tools.tool import ToolContext
 
@@ -173,6 +173,19 @@ async def test_send_sync_inside_loop_suggests_await() -> None:
 )
 def test_model_strings_are_parsed(text: str, provider: str, models: dict[str, str]) -> None:
     assert ModelString.parse(text) == ModelString(provider, models)
+
+
+@requirement("R71")
+@pytest.mark.parametrize("name", ["openai-responses", "openai", "anthropic", "google"])
+async def test_default_model_is_used_without_model_name(name: str) -> None:
+    default = find_provider(name).default_models["chat"]
+    async with FakeProvider([Reply(status=400, body=b"{}")] * 2) as fake:
+        for model in (name, f"{name}:{default}"):
+            with pytest.raises(ProviderError):
+                await Agent(model, base_url=fake.base_url, api_key="k").send("hi")
+        unnamed, named = ((request.path, request.json) for request in fake.requests)
+    assert unnamed == named
+    assert default in str(unnamed)
 
 
 @requirement("R71")

@@ -2,6 +2,7 @@
 
 import re
 
+from sidestream.store.log.writer import INCREMENT_BYTES, LogDetail
 from sidestream.store.postgres.server import OLDEST_SERVER
 from support.places import ROOT, TESTS
 
@@ -43,6 +44,18 @@ def test_docs_name_oldest_postgresql() -> None:
     for page in ("platforms.md", "store.md"):
         text = (ROOT / "docs" / page).read_text("utf-8")
         assert re.findall(r"PostgreSQL (\d+)", text) == [str(OLDEST_SERVER)], page
+
+
+def test_docs_name_increments_of_log() -> None:
+    expected = f"{LogDetail().interval_s * 1000:.0f} ms or {INCREMENT_BYTES // 1024} kB"
+    for page in ("README.md", "docs/store.md", "docs/performance.md", "docs/architecture.md"):
+        assert set(re.findall(r"\d+ ms or \d+ kB", (ROOT / page).read_text("utf-8"))) == {expected}, page
+
+
+def test_install_pages_name_python() -> None:
+    oldest = re.findall(r'requires-python = ">=(\d\.\d+)"', (ROOT / "pyproject.toml").read_text("utf-8"))
+    for page in ("README.md", "docs/start/install.md"):
+        assert re.findall(r"Python (\d\.\d+) or newer", (ROOT / page).read_text("utf-8")) == oldest, page
 
 
 def test_install_pages_name_checkout() -> None:

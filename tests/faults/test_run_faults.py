@@ -216,6 +216,18 @@ async def test_keep_alives_do_not_prevent_idle_timeout() -> None:
     assert text_of(parts) == "Hello "
 
 
+@requirement("F15", "F22")
+@pytest.mark.parametrize("event", ["{}", "null", '""'])
+async def test_empty_events_do_not_prevent_idle_timeout(event: str) -> None:
+    limits = Limits(first_byte_timeout_s=5, idle_timeout_s=0.2, max_response_bytes=60_000)
+    empty = Keepalives(frame=f"data: {event}\n\n".encode(), interval_s=0.001)
+    async with no_leaks(), FakeProvider([sse(HELLO[:6], keepalives=empty)]) as fake:
+        parts = await run_parts(agent_at(fake, limits))
+    error, _ = ending(parts)
+    assert (error.kind, error.code) == ("timeout", "idle")
+    assert text_of(parts) == "Hello "
+
+
 @requirement("F15")
 async def test_endless_stream_stops_at_response_cap() -> None:
     endless = Keepalives(frame=encode_events([HELLO[4]]), interval_s=0)

@@ -1,6 +1,7 @@
 """Tool runs: one record per call, whoever ran it, and the code as it is written."""
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -9,7 +10,8 @@ from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import Agent, ToolError, ToolRun, WebSearch
+from sidestream import Agent, CodeInterpreter, ImageGeneration, ToolError, ToolRun, WebSearch
+from sidestream.messages.fold import MessageMetadata
 from sidestream.parts import (
     File,
     Finish,
@@ -99,6 +101,33 @@ async def test_chunks_carry_changed_records_up_to_result() -> None:
     assert all(first != second for first, second in itertools.pairwise(live))
     assert fold(chunks).tool_runs == (live[-1],)
     assert live[-1].status == "completed"
+
+
+HOSTED: dict[str, tuple[Any, Any, str]] = {
+    "openai-responses": (ResponsesScript().web_search("eclipse"), WebSearch, "web_search_call"),
+    "anthropic": (MessagesScript().bash("ls", stdout="a.csv"), CodeInterpreter, "code_execution"),
+    "google": (GeminiScript().code(CODE, output="1"), CodeInterpreter, "ode"),
+}
+"""A tool of each provider, and what the type or the key of its events has in it."""
+
+
+@requirement("R3", "R105")
+@pytest.mark.parametrize("policy", get_args(MessageMetadata))
+@pytest.mark.parametrize("provider", HOSTED)
+async def test_raw_events_are_as_sent_under_every_policy(provider: str, policy: MessageMetadata) -> None:
+    script, tool, kind = HOSTED[provider]
+    async with FakeProvider([script.text("ok").reply()]) as fake:
+        result = await Agent(provider, base_url=fake.base_url, message_metadata=policy).send("hi")
+    sent = json.dumps(script.chunks() if provider == "google" else script.events(), sort_keys=True)
+    assert result.raw_tool_events
+    for event in result.raw_tool_events:
+        assert json.dumps(event.event, sort_keys=True) in sent
+        assert event.provider_tool
+        assert event.provider_stage
+    assert any(kind in json.dumps(event.event) for event in result.raw_tool_events)
+    assert result.events_of(tool) == result.events_of(tool.key) == result.raw_tool_events
+    assert result.events_of(result.raw_tool_events[0].provider_tool) == result.raw_tool_events
+    assert result.events_of(ImageGeneration) == []
 
 
 @requirement("R105")

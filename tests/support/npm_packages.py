@@ -72,11 +72,14 @@ def _version(wanted: str) -> str:
 
 def _install(prefix: Path, packages: list[str]) -> None:
     npm = node_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    # The registry may be behind a proxy that this machine trusts; SSL_CERT_FILE is of the tests.
+    env = {"NODE_USE_SYSTEM_CA": "1", **environment()}
+    env.pop("SSL_CERT_FILE", None)
     options = ["--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
     done = subprocess.run(
         [str(node()), str(npm), "install", "--prefix", str(prefix), *options, *packages],
         cwd=prefix,
-        env=environment(),
+        env=env,
         capture_output=True,
         encoding="utf-8",
         timeout=INSTALL_TIMEOUT_S,

@@ -156,6 +156,25 @@ def test_cost_is_sum_of_what_runs_reported(sidestream: Run, tmp_path: Path, monk
     )
 
 
+COMMANDS = [
+    ["logs", "cost"],
+    ["logs", "what-if", "-m", "openai-responses:gpt-5-mini"],
+    ["runs", "show", "talk", "--cache"],
+]
+
+
+@requirement("R223")
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_costs_need_no_key_and_send_nothing(sidestream: Run, tmp_path: Path, command: list[str]):
+    asyncio.run(talk(tmp_path / "talks.db"))
+    with FakeProvider().in_thread() as fake:
+        env = {**STORE, "OPENAI_API_KEY": "", "ANTHROPIC_BASE_URL": fake.base_url}
+        done = sidestream(*command, env=env, base_url=fake.base_url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+    assert fake.requests == []
+
+
 @requirement("R223")
 def test_repricing_prices_session_for_another_model(sidestream: Run, tmp_path: Path):
     asyncio.run(talk(tmp_path / "talks.db"))
