@@ -16,8 +16,10 @@ from sidestream.agent.checks import user_message
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import dumps
 from sidestream.limits import Limits
+from sidestream.messages.sessions import forked as marked
 from sidestream.parts import Custom, StepFinish, Usage
-from sidestream.providers.shared.continuation import FALLBACK
+from sidestream.providers.openai import OpenAIResponsesOptions
+from sidestream.providers.shared.continuation import CONTAINER_REPLACED, FALLBACK
 from sidestream.replay.comparison import all_differences
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
@@ -27,6 +29,7 @@ from sidestream.testing import (
     ChatScript,
     FakeProvider,
     GeminiScript,
+    InteractionScript,
     MessagesScript,
     ResponsesScript,
     crash_loop,
@@ -136,7 +139,7 @@ async def test_unchanged_fork_replays_rest_without_requests(store: Store, model:
             copied = await store.read(fork.id)
             assert essence(copied[:-1]) == essence(rows)
             assert copied[-1].kind == "forked"
-            assert fork.messages == chat.messages
+            assert fork.messages == tuple(marked(chat.messages))
             assert fork.forked_from is not None
             assert fork.forked_from.equal == sum(row.kind == "request-sent" and row.seq > at for row in rows)
         assert len(fake.requests) == 3
@@ -227,20 +230,70 @@ def fork_usage(records: Sequence[Record]) -> Usage:
     return sum((step.usage for step in steps[1:]), steps[0].usage)
 
 
+def in_container(model: str, number: int) -> Any:
+    """An answer whose code ran in the container `cntr_<number>`."""
+    match model.partition(":")[0]:
+        case "anthropic":
+            script: Any = MessagesScript(container=f"cntr_{number}").code_execution("1", stdout="1")
+            return script.text(f"It is {number}.").reply()
+        case "google":
+            made = InteractionScript(interaction_id=f"i{number}").text(f"It is {number}.")
+            return made.finish("completed", environment_id=f"cntr_{number}").reply()
+        case _:
+            made = ResponsesScript(id=f"r{number}").code_interpreter("1", container_id=f"cntr_{number}")
+            return made.text(f"It is {number}.").reply()
+
+
+CONTAINERS: dict[str, tuple[str, Any, str]] = {
+    "held": ("openai-responses:m", None, FALLBACK),
+    "unstored": ("openai-responses:m", OpenAIResponsesOptions(store=False), CONTAINER_REPLACED),
+    "messages": ("anthropic:m", None, CONTAINER_REPLACED),
+    "interactions": ("google:interactions/gemini-m", None, CONTAINER_REPLACED),
+}
+
+
 @requirement("R221")
-async def test_container_of_original_is_not_used(store: Store) -> None:
-    answers = [ResponsesScript(id=f"r{n}").code_interpreter("1", container_id="cntr_1") for n in (1, 2)]
-    script = [script.text(f"It is {n}.").reply() for n, script in enumerate(answers)]
-    async with FakeProvider(script) as fake:
-        agent = Agent("openai-responses:m", base_url=fake.base_url, server_side_tools=[CodeInterpreter()])
+@pytest.mark.parametrize("way", CONTAINERS)
+@pytest.mark.parametrize("is_complete", [True, False])
+async def test_container_of_original_is_not_used(store: Store, way: str, is_complete: bool) -> None:
+    model, options, kind = CONTAINERS[way]
+    base = {"base_path": ""} if "google" in model else {}
+    async with FakeProvider([in_container(model, number) for number in (1, 2, 3, 4)], **base) as fake:
+        tools = [CodeInterpreter(reuse_container=True)]
+        agent = Agent(model, base_url=fake.base_url, server_side_tools=tools, options=options)
         chat = Chat(agent, store=store, id="talk")
         await chat.send("Count.")
-        fork = await chat.fork(len(await store.read("talk")), message="Again.")
-        result = await fork.resume()
-        body = fake.requests[-1].json
-    assert "previous_response_id" not in body
-    assert "cntr_1" not in dumps(body).decode()
-    assert [notice.kind for notice in result.notices] == [FALLBACK]
+        at = len(await store.read("talk"))
+        fork = await (chat.fork(at) if is_complete else chat.fork(at, message="Again."))
+        result = await (fork.send("Again.") if is_complete else fork.resume())
+        assert [notice.kind for notice in result.notices] == [kind]
+        await fork.send("And again.")
+        await chat.send("Go on.")
+        _, first, own, original = [dumps(request.json).decode() for request in fake.requests]
+    assert "cntr_1" not in first
+    assert "cntr_1" not in own
+    assert "cntr_2" in own
+    assert "cntr_1" in original
+    assert '"r1"' not in first
+
+
+@requirement("R221")
+async def test_conversation_at_provider_is_not_extended(store: Store) -> None:
+    answers = [ResponsesScript(id=f"r{n}", conversation={"id": "conv_1"}).text(f"{n}.").reply() for n in (1, 2)]
+    rest = [ResponsesScript(id=f"r{n}").text(f"{n}.").reply() for n in (3, 4)]
+    async with FakeProvider([*answers, *rest]) as fake:
+        options = OpenAIResponsesOptions(conversation="conv_1")
+        chat = Chat(Agent("openai-responses:m", base_url=fake.base_url, options=options), store=store, id="talk")
+        await chat.send("One?")
+        await chat.send("Two?")
+        fork = await chat.fork(len(await store.read("talk")), message="Three?")
+        assert [notice.kind for notice in (await fork.resume()).notices] == [FALLBACK]
+        await fork.send("Four?")
+        second, third, fourth = [request.json for request in fake.requests[1:]]
+    assert (second["conversation"], len(second["input"])) == ("conv_1", 1)
+    assert "conversation" not in third
+    assert [item["content"] for item in third["input"]] == ["One?", "1.", "Two?", "2.", "Three?"]
+    assert (fourth.get("conversation"), fourth["previous_response_id"]) == (None, "r3")
 
 
 @requirement("R221")
@@ -309,8 +362,6 @@ async def test_strict_fork_raises_at_first_difference(store: Store) -> None:
 
 @requirement("R221")
 async def test_background_response_of_original_is_not_taken(store: Store) -> None:
-    from sidestream.providers.openai import OpenAIResponsesOptions
-
     script = [ResponsesScript(id="r1").text("One.").reply(), ResponsesScript(id="r2").text("Two.").reply()]
     async with FakeProvider(script) as fake:
         agent = agent_at(fake, Shop(), options=OpenAIResponsesOptions(background=True))

@@ -75,9 +75,7 @@ class Forking:
             made.say(plan.changes.message, await self._state(made))
         equal, parted = await self._replay(made, rows) if plan.replays else (0, "")
         copied = len(made.rows) - made.is_longer
-        state = await self._state(made)
-        if state.run_state is not None:
-            made.detach(state)
+        made.detach(await self._state(made))
         made.add(
             Forked(
                 conversation=plan.conversation,

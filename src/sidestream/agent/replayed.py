@@ -6,13 +6,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.agent.agent import Agent
 from sidestream.errors import ConfigurationError, MissingKeyError
 from sidestream.limits import DEFAULT_LIMITS, Limits
+from sidestream.messages.message import ChatMessage
 from sidestream.parts import (
     Error,
     File,
@@ -31,7 +32,7 @@ from sidestream.parts import (
     Usage,
     part_from_json,
 )
-from sidestream.providers.protocol import ChatModel, Encoded, FileRef, ModelRequest, Settings
+from sidestream.providers.protocol import AnswersByTool, ChatModel, Encoded, FileRef, ModelRequest, Settings
 from sidestream.providers.registry import ModelString, find_provider
 from sidestream.replay.cassette import Cassette, CassetteRedaction, RecordedResult, RecordedStep, results_of, step_parts
 from sidestream.replay.comparison import Difference, RequestComparison, first_difference
@@ -182,7 +183,8 @@ def agent_of(cassette: Cassette) -> Agent[Any, Any]:
         return found
     body = jsontext.as_object(cassette.steps[0].request)
     settings: dict[str, Any] = {"temperature": body["temperature"]} if body.get("temperature") is not None else {}
-    tools = [_rebuilt(entry) for entry in _functions(body)]
+    reserved = _result_tool(Agent(cassette.model, api_key="recorded").model)
+    tools = [_rebuilt(entry) for entry in _functions(body) if entry.name != reserved]
     return Agent(cassette.model, system=_system(body) or None, tools=tools, api_key="recorded", **settings)
 
 
@@ -209,9 +211,13 @@ class Player:
             call = {**call, "history": history}
         with self._agent.override(**self._replaced(call)):
             run: Any = self._agent.stream(self.cassette.message(), errors="parts", **call)
+            await self._steer(run, 0)
             while True:
                 async with run:
-                    parts += [part async for part in run]
+                    async for part in run:
+                        parts.append(part)
+                        if isinstance(part, StepStart):
+                            await self._steer(run, sum(isinstance(each, StepStart) for each in parts))
                     state, output = run.state, run.output if run.has_output else None
                 decisions = self._decisions(state.approvals)
                 if not decisions:
@@ -224,6 +230,12 @@ class Player:
                 f"the run ended after {len(self.requests)} requests; {recorded} were recorded", len(self.requests)
             )
         return ReplayedRun(output=output, parts=tuple(parts), dials=self._dials)
+
+    async def _steer(self, run: Any, request: int) -> None:
+        """Send the recorded messages that this request takes."""
+        for steer in self.cassette.steers:
+            if steer.request == request:
+                await run.steer(convert(steer.message, ChatMessage))
 
     def updated(self, run: ReplayedRun) -> Cassette:
         """Return the cassette with what this replay requested and received."""
@@ -246,7 +258,12 @@ class Player:
         dials, agent = self._dials, self._agent
         if dials.model == "recorded":
             replaced["model"] = self._model()
-        functions = {entry.name: entry for entry in _functions(jsontext.as_object(self.cassette.steps[0].request))}
+        reserved = _result_tool(_model_of(agent))
+        functions = {
+            entry.name: entry
+            for entry in _functions(jsontext.as_object(self.cassette.steps[0].request))
+            if entry.name != reserved
+        }
         own = {tool.name: tool for tool in agent.tools.values()}
         tools: list[Any] = [self._recorded(tool) if dials.tools == "recorded" else tool for tool in own.values()]
         hosted = tuple(agent.server_side_tools)
@@ -488,6 +505,11 @@ def _model_of(agent: Agent[Any, Any]) -> ChatModel:
     except MissingKeyError:
         parsed = ModelString.parse(repr(agent).removeprefix("Agent(").removesuffix(")"))
         return find_provider(parsed.provider).chat_model(parsed.models.get("chat", ""), Settings(api_key="recorded"))
+
+
+def _result_tool(model: ChatModel) -> str | None:
+    """Return the name of the function by which the model gives a typed answer, if it has one."""
+    return model.result_tool if isinstance(model, AnswersByTool) else None
 
 
 def _name_of(tool: ServerSideTool) -> str:

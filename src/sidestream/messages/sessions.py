@@ -5,7 +5,7 @@ reads it.
 """
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SUFFIX = "_session"
 DIGEST = "digest"
+FORKED = "forked"
+"""Session field that marks a message of the conversation that this one was forked from."""
 
 _known: dict[int, tuple["weakref.ref[ChatMessage]", bytes]] = {}
 # Messages are frozen, so a digest is valid for the object's life; the weak reference guards against a reused id().
@@ -65,6 +67,20 @@ def stamp(metadata: dict[str, Any], parts: tuple[MessagePart, ...]) -> dict[str,
         else value
         for key, value in metadata.items()
     }
+
+
+def forked(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages with each session marked as one of the conversation that this one was forked from."""
+    return [
+        replace(message, metadata={key: _forked(key, value) for key, value in message.metadata.items()})
+        if message.metadata
+        else message
+        for message in messages
+    ]
+
+
+def _forked(key: str, value: Any) -> Any:
+    return {**value, FORKED: True} if is_session_key(key) and isinstance(value, dict) else value
 
 
 def is_unchanged(message: ChatMessage, session: dict[str, Any]) -> bool:

@@ -270,6 +270,16 @@ class FillsContainers(Protocol):
 
 
 @runtime_checkable
+class AnswersByTool(Protocol):
+    """A model that may give a typed answer by calling a function that the encoder adds."""
+
+    @property
+    def result_tool(self) -> str:
+        """The name of that function, which no other tool can have."""
+        ...
+
+
+@runtime_checkable
 class RetrievesFirst(Protocol):
     """A model whose provider can search the user's files before it asks the model."""
 

@@ -6,7 +6,9 @@ run can be replayed, whatever its events looked like.
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -17,9 +19,11 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, StoreError
+from sidestream.files.media_types import digest
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import blob_of, blobs_of
 from sidestream.messages.sessions import DIGEST, is_session_key
+from sidestream.messages.steering import steered_message
 from sidestream.parts import (
     Custom,
     File,
@@ -34,12 +38,12 @@ from sidestream.parts import (
     ToolEvent,
     ToolResult,
 )
-from sidestream.replay.comparison import EMAIL, HIDDEN_HOST, is_opaque
+from sidestream.replay.comparison import BASE64, EMAIL, HIDDEN_HOST, is_opaque, text_in_base64, without_secrets
 from sidestream.run.preparation import REQUEST_DELAYED, TRANSPORT_FALLBACK
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.fold import fold, stream_of
 from sidestream.store.records import STEP_FINISH, ApprovalDecided, MessageAdded, Record, RunStarted, TurnDiscarded
-from sidestream.text.redaction import REDACTED, is_secret_header, redact
+from sidestream.text.redaction import REDACTED, is_secret_header
 
 if TYPE_CHECKING:
     from sidestream.store.protocol import Store
@@ -80,6 +84,14 @@ class RecordedDecision(Struct, frozen=True, omit_defaults=True):
     answers: dict[str, Any] | None = None
 
 
+class RecordedSteer(Struct, frozen=True):
+    """A message that the user sent during the run."""
+
+    request: int
+    """Index of the request that took it."""
+    message: Json
+
+
 class RedactedValue(Struct, frozen=True):
     """A value that was replaced in a cassette: its kind, its replacement, and where it stood."""
 
@@ -100,6 +112,7 @@ class Cassette(Struct, kw_only=True):
     """Messages before the turn."""
     results: list[RecordedResult] = field(default_factory=list[RecordedResult])
     decisions: list[RecordedDecision] = field(default_factory=list[RecordedDecision])
+    steers: list[RecordedSteer] = field(default_factory=list[RecordedSteer])
     agent: str | None = None
     """The tested agent as `module:name`. None means one that is rebuilt from the first request."""
     finish_reason: str = ""
@@ -169,6 +182,7 @@ async def cassette_of(store: "Store", conversation: str, run: str | None = None)
         steps=[RecordedStep(requests[step], [_plain(part) for part in answers[step]]) for step in sorted(answers)],
         results=results_of(parts),
         decisions=[_decision(record.body) for record in turn if isinstance(record.body, ApprovalDecided)],
+        steers=_steers(parts, sorted(answers)),
         finish_reason="" if finish is None else finish.reason,
     )
 
@@ -225,6 +239,20 @@ def results_of(parts: Sequence[StreamPart]) -> list[RecordedResult]:
     return found
 
 
+def _steers(parts: Sequence[StreamPart], steps: Sequence[int]) -> list[RecordedSteer]:
+    """Return the messages that requests took during the turn."""
+    found: list[RecordedSteer] = []
+    taken: list[Steer] = []
+    for part in parts:
+        if isinstance(part, Steer) and part.status == "applied":
+            taken.append(part)
+        elif isinstance(part, StepStart):
+            at = sum(step < part.step for step in steps)
+            found += [RecordedSteer(at, _plain(steered_message(steer))) for steer in taken]
+            taken = []
+    return found
+
+
 def _decision(body: ApprovalDecided) -> RecordedDecision:
     decision = body.decision
     output = decision.output
@@ -266,13 +294,21 @@ def _plain(value: object) -> Any:
 # Redaction
 
 _SECRET = re.compile(re.escape(REDACTED))
-_SECRET_FIELD = re.compile(r"(?i).*(?:passw(?:or)?d|secret|credentials?|api_?key|(?:access|auth|refresh)_?token)")
+_SECRET_FIELD = re.compile(
+    r"(?i)token|.*(?:passw(?:or)?d|secret|credentials?|(?:api|private|secret|secret_?access)_?key"
+    r"|(?:access|auth|refresh)_?token)"
+)
 
 
 class CassetteRedaction:
-    """Replaces secrets and e-mail addresses. The same address has the same replacement everywhere."""
+    """Replaces secrets and e-mail addresses, also in names, URLs, and JSON or base64 in strings.
+
+    The same address has the same replacement everywhere.
+    """
 
     def __init__(self, known: Iterable[RedactedValue] = ()) -> None:
+        self.digests: dict[str, str] = {}
+        """Digests of changed bytes → of what replaces them."""
         self._emails: dict[str, str] = {}
         self._count = sum(value.kind == "e-mail address" for value in known)
         self._paths: dict[tuple[str, str], list[str]] = {
@@ -288,8 +324,11 @@ class CassetteRedaction:
         """Return a JSON value without secrets and e-mail addresses."""
         match value:
             case dict():
-                fields = cast("dict[str, Json]", value)
-                return {key: self.clean(inner, f"{path}.{key}" if path else key, key) for key, inner in fields.items()}
+                found: dict[str, Any] = {}
+                for key, inner in cast("dict[str, Json]", value).items():
+                    new = self._plain_text(key, path)
+                    found[new] = self.clean(inner, f"{path}.{new}" if path else new, key)
+                return found
             case list() | tuple():
                 return [
                     self.clean(inner, f"{path}[{at}]", name) for at, inner in enumerate(cast("Sequence[Json]", value))
@@ -304,22 +343,40 @@ class CassetteRedaction:
                 return value
 
     def _text(self, text: str, path: str) -> str:
-        clean = redact(text)
+        if text[:1] in ("{", "["):
+            with suppress(ValueError, RecursionError):
+                value = jsontext.loads(text)
+                clean = self.clean(value, path)
+                return text if clean == value else jsontext.dumps(clean).decode()
+        return self._plain_text(BASE64.sub(lambda found: self._base64(found.group(), path), text), path)
+
+    def _plain_text(self, text: str, path: str) -> str:
+        clean = without_secrets(text)
         if clean != text and len(_SECRET.findall(clean)) > len(_SECRET.findall(text)):
             self._noted("secret", REDACTED, path)
-        if "@" not in clean:
-            return clean
+        return EMAIL.sub(lambda found: self._hidden(found.group(), path), clean)
 
-        def hidden(found: re.Match[str]) -> str:
-            address = found.group()
-            if address.endswith(f"@{HIDDEN_HOST}"):
-                return address
-            if address not in self._emails:
-                self._count += 1
-                self._emails[address] = f"person{self._count}@{HIDDEN_HOST}"
-            return self._noted("e-mail address", self._emails[address], path)
+    def _hidden(self, written: str, path: str) -> str:
+        """Return what replaces an e-mail address, which may be escaped for a URL."""
+        address = written.replace("%40", "@")
+        if address.endswith(f"@{HIDDEN_HOST}"):
+            return written
+        if address not in self._emails:
+            self._count += 1
+            self._emails[address] = f"person{self._count}@{HIDDEN_HOST}"
+        hidden = self._noted("e-mail address", self._emails[address], path)
+        return hidden if address == written else hidden.replace("@", "%40")
 
-        return EMAIL.sub(hidden, clean)
+    def _base64(self, data: str, path: str) -> str:
+        """Return base64 of a text without secrets and e-mail addresses."""
+        text = text_in_base64(data)
+        clean = None if text is None else self._text(text, path)
+        if text is None or clean is None or clean == text:
+            return data
+        new = clean.encode()
+        self.digests[digest(text.encode())] = digest(new)
+        encoded = b64encode(new).decode()
+        return encoded if "=" in data or len(data) % 4 == 0 else encoded.rstrip("=")
 
     def _noted(self, kind: str, replacement: str, path: str) -> str:
         paths = self._paths.setdefault((kind, replacement), [])
@@ -336,18 +393,20 @@ def redacted(cassette: Cassette) -> Cassette:
         key: value if key in ("run", "model") else redaction.clean(value, key, key) for key, value in plain.items()
     }
     if redaction.report:
-        clean = {key: _without_digests(value) for key, value in clean.items()}
+        clean = {key: _without_digests(value, redaction.digests) for key, value in clean.items()}
     return replace(msgspec.convert(clean, Cassette), redacted=redaction.report)
 
 
-def _without_digests(value: Any, name: str = "") -> Any:
-    """Return a value without the digests in its sessions, which do not fit changed messages."""
+def _without_digests(value: Any, changed: Mapping[str, str], name: str = "") -> Any:
+    """Return a value with the new digests of changed bytes, and without those of its sessions' messages."""
     match value:
+        case str():
+            return changed.get(value, value)
         case dict():
             fields = cast("dict[str, Any]", value)
             dropped = (DIGEST, "history") if is_session_key(name) else ()
-            return {key: _without_digests(inner, key) for key, inner in fields.items() if key not in dropped}
+            return {key: _without_digests(inner, changed, key) for key, inner in fields.items() if key not in dropped}
         case list() | tuple():
-            return [_without_digests(inner) for inner in cast("Sequence[Any]", value)]
+            return [_without_digests(inner, changed) for inner in cast("Sequence[Any]", value)]
         case _:
             return value

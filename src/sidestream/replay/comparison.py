@@ -12,13 +12,27 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from msgspec import Struct
 
+from sidestream.files.media_types import from_base64
 from sidestream.jsontext import as_object, loads
 from sidestream.parts import Json
 from sidestream.text.redaction import REDACTED, redact
 
-EMAIL: Final = re.compile(r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}\b")
+_HOST: Final = r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}\b"
+EMAIL: Final = re.compile(
+    rf"\b[A-Za-z0-9._%+-]+@{_HOST}"
+    # In a URL, after its beginning or an escaped character.
+    rf"|(?:(?<=%[0-9A-Fa-f]{{2}})|(?<![\w%.+-]))[A-Za-z0-9._+-]+%40{_HOST}"
+)
 HIDDEN_HOST: Final = "redacted.example"
 """Host of the addresses that stand for redacted e-mail addresses."""
+
+_QUERY: Final = re.compile(
+    r"(?i)([?&][\w.%-]*(?:token|secret|passw|credential|signature|key|\bsig)[\w.%-]*=)[^&\s\"'<>#\\]+"
+)
+"""Secrets in the queries of URLs."""
+
+BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f]")
 
 _SHOWN: Final = 60
 """Maximum length of a shown value, in characters."""
@@ -94,6 +108,21 @@ class Difference(Struct, frozen=True):
         if len(before) <= 1 and len(after) <= 1:
             return ""
         return "\n".join(difflib.unified_diff(before, after, "recorded", "now", lineterm="", n=1))
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without what looks like a secret."""
+    return _QUERY.sub(rf"\1{REDACTED}", redact(text))
+
+
+def text_in_base64(data: str) -> str | None:
+    """Return the text that base64 holds, or None if it holds something else."""
+    decoded = from_base64(data)
+    try:
+        text = decoded.decode() if decoded else ""
+    except UnicodeDecodeError:
+        return None
+    return None if not text or _CONTROL.search(text) else text
 
 
 def is_opaque(name: str) -> bool:
@@ -188,6 +217,7 @@ class RequestComparison:
         return any(pattern.fullmatch(path) for pattern in self._ignored)
 
     def _objects(self, place: _Place, before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[Difference]:
+        after = self._with_hidden_names(before, after)
         for key in [*before, *(key for key in after if key not in before)]:
             inner = place.field(key)
             if key in before and key in after:
@@ -197,6 +227,16 @@ class RequestComparison:
                     yield Difference(inner.path, before[key], MISSING, "removed")
                 else:
                     yield Difference(inner.path, MISSING, after[key], "added")
+
+    def _with_hidden_names(self, before: Mapping[str, Json], after: Mapping[str, Json]) -> Mapping[str, Json]:
+        """Return the second object with the first one's names where they are redacted."""
+        hidden = [key for key in before if HIDDEN_HOST in key and key not in after]
+        for key in hidden if not self._is_exact else ():
+            others = (other for other in after if other not in before)
+            found = next((other for other in others if self._are_equal_texts(key, other, has_days=False)), None)
+            if found is not None:
+                after = {key if name == found else name: value for name, value in after.items()}
+        return after
 
     def _lists(self, place: _Place, before: Sequence[Json], after: Sequence[Json]) -> Iterator[Difference]:
         if len(before) != len(after):
@@ -280,8 +320,12 @@ class RequestComparison:
     def _are_equal_texts(self, before: str, after: str, *, has_days: bool) -> bool:
         if before == after:
             return True
+        if before == REDACTED:
+            return True
+        if any(mark in (opened := _opened(before)) for mark in (HIDDEN_HOST, REDACTED)):
+            before, after = opened, _opened(after)
         if REDACTED in before:
-            after = redact(after)
+            after = without_secrets(after)
         (old, old_tokens), (new, new_tokens) = (_split(text, has_days=has_days) for text in (before, after))
         if old != new or [kind for kind, _ in old_tokens] != [kind for kind, _ in new_tokens]:
             return False
@@ -291,7 +335,7 @@ class RequestComparison:
         )
 
     def _are_equal_tokens(self, kind: str, before: str, after: str) -> bool:
-        if kind == "email" and not before.endswith(f"@{HIDDEN_HOST}"):
+        if kind == "email" and not before.endswith(HIDDEN_HOST):
             return before == after
         is_time = kind in ("time", "stamp")
         return is_time or (_are_of_one_kind(before, after) and self._are_same(before, after))
@@ -300,6 +344,11 @@ class RequestComparison:
         """Return whether two ids can stand for each other."""
         forth, back = self._names
         return forth.setdefault(before, after) == after and back.setdefault(after, before) == before
+
+
+def _opened(text: str) -> str:
+    """Return a text with the texts that base64 in it holds."""
+    return BASE64.sub(lambda found: text_in_base64(found.group()) or found.group(), text)
 
 
 def _split(text: str, *, has_days: bool) -> tuple[list[str], list[tuple[str, str]]]:

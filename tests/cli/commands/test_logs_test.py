@@ -4,7 +4,9 @@ import asyncio
 import json
 import subprocess
 import sys
+from base64 import b64encode
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,21 @@ import pytest
 
 from cli.command import Run
 from requirements import requirement
-from sidestream import Agent, Chat, WebSearch
+from sidestream import Agent, Chat, DataPart, WebSearch
+from sidestream.cli.commands.logs_test import write_test
 from sidestream.errors import ConfigurationError
 from sidestream.mcp import MCPServer
+from sidestream.parts import ToolCall
 from sidestream.store import open_store
-from sidestream.testing import Cassette, FakeProvider, ReplayMismatch, ResponsesScript, replay_run
+from sidestream.testing import (
+    Cassette,
+    FakeProvider,
+    GeminiScript,
+    MessagesScript,
+    ReplayMismatch,
+    ResponsesScript,
+    replay_run,
+)
 
 STORE = {"SIDESTREAM_STORE": "talks.db"}
 KEY = "sk-lamps-d41d8cd98f00b204"
@@ -57,7 +69,7 @@ def calling(**more: Any) -> list[Any]:
     ]
 
 
-async def log(agent: Agent[Any], where: Path, prompt: str, *, denies: bool = False) -> str:
+async def log(agent: Agent[Any], where: Path, prompt: Any, *, denies: bool = False) -> str:
     """Log a turn and return the id of its run."""
     async with aclosing(open_store(where)) as store:
         chat = Chat(agent, store=store, id="talk")
@@ -130,6 +142,86 @@ def test_secrets_and_addresses_are_replaced_and_reported(sidestream: Run, tmp_pa
     assert pytest_in(tmp_path).returncode == 0
 
 
+HIDDEN = ("ann@corp", "bob@corp", "ann%40corp", "hunter2", "tok-4711", "Y29udGFjdCBhbm5A")
+
+
+def lookup(customer: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Look up a customer."""
+    note = b64encode(b"contact ann@corp.example.org, password=hunter2secret").decode()
+    inner = json.dumps({"password": "hunter2secret", "mail": "bob@corp.example.org"})
+    link = "https://x.example/u?mail=mailto%3Aann%40corp.example.org&token=tok-4711"
+    return {"ann@corp.example.org": {"note": note, "json": inner, "url": link, "token": "tok-4711"}}
+
+
+@requirement("R222")
+@pytest.mark.parametrize("model", ["openai-responses:gpt-5", "anthropic:claude-sonnet-5", "google:gemini-3-pro"])
+async def test_secrets_in_nested_json_base64_and_urls_are_replaced(tmp_path: Path, model: str) -> None:
+    given = {"customer": "ann@corp.example.org", "options": {"mailto:ann@corp.example.org": 1, "password": "hunter2s"}}
+    said = ["See mailto:ann%40corp.example.org."]
+    script: list[Any] = {
+        "openai-responses:gpt-5": [ResponsesScript().function_call("lookup", given), ResponsesScript().text(said)],
+        "anthropic:claude-sonnet-5": [MessagesScript().tool_use("lookup", given), MessagesScript().text(said)],
+        "google:gemini-3-pro": [GeminiScript().function_call("lookup", given), GeminiScript().text(said)],
+    }[model]
+    file = DataPart(b"Write to ann@corp.example.org, or to bob@corp.example.org", "text/plain", "a.txt")
+    base = {"base_path": ""} if "google" in model else {}
+    async with FakeProvider([each.reply() for each in script], **base) as fake:
+        agent = Agent(model, tools=[lookup], base_url=fake.base_url, api_key="k")
+        run = await log(agent, tmp_path / "talks.db", ["Who wrote this?", file])
+    path = await cassette_in(tmp_path, run)
+    text = path.read_text()
+    assert [secret for secret in HIDDEN if secret in text] == []
+    assert b64encode(b"Write to person1@redacted.example, or to person2@redacted.example").decode() in text
+    agent = Agent(model, tools=[lookup], api_key="k")
+    for tools in ("recorded", "live"):
+        replayed = await asyncio.to_thread(replay_run, path, agent, tools=tools)
+        assert replayed.text == "See mailto:person1%40redacted.example."
+        assert replayed.calls[0][1]["options"] == {"mailto:person1@redacted.example": 1, "password": "[redacted]"}
+
+
+@requirement("R222")
+async def test_message_sent_during_run_is_sent_again(tmp_path: Path) -> None:
+    async with FakeProvider(calling()) as fake, aclosing(open_store(tmp_path / "talks.db")) as store:
+        chat = Chat(shop([], base_url=fake.base_url), store=store, id="talk")
+        await chat.load()
+        async with chat.stream("How many lamps?") as run:
+            async for part in run:
+                if isinstance(part, ToolCall):
+                    await run.steer("Only green ones.")
+    path = await cassette_in(tmp_path, None)
+    assert [steer.request for steer in Cassette.load(path).steers] == [1]
+    assert (await asyncio.to_thread(replay_run, path, shop([]))).steps == 2
+
+
+@dataclass
+class Place:
+    city: str
+
+
+@requirement("R222")
+async def test_answer_by_result_tool_is_replayed(tmp_path: Path) -> None:
+    script = MessagesScript().tool_use("return_result", {"city": "Oslo"})
+    model = "anthropic:claude-3-5-haiku-latest"
+    async with FakeProvider([script.reply()]) as fake:
+        agent = Agent(model, output_type=Place, base_url=fake.base_url, api_key="k")
+        run = await log(agent, tmp_path / "talks.db", "Where?")
+        assert fake.requests[0].json["tools"][0]["name"] == "return_result"
+    path = await cassette_in(tmp_path, run)
+    replayed = await asyncio.to_thread(replay_run, path, Agent(model, output_type=Place, api_key="k"))
+    assert replayed.output == Place("Oslo")
+
+
+def test_prompt_without_latin_letters_names_test(tmp_path: Path) -> None:
+    cassette = asyncio.run(rebuilt_cassette(tmp_path, "你好"))
+    assert write_test(cassette, tmp_path / "tests", None).file.name == "test_run.py"
+
+
+async def rebuilt_cassette(folder: Path, prompt: str) -> Cassette:
+    async with FakeProvider([ResponsesScript().text("你好。").reply()]) as fake:
+        run = await log(Agent("openai-responses:m", base_url=fake.base_url), folder / "talks.db", prompt)
+    return Cassette.load(await cassette_in(folder, run))
+
+
 def test_agent_is_rebuilt_from_log_without_its_program(sidestream: Run, tmp_path: Path) -> None:
     run = asyncio.run(shop_run(tmp_path))
     assert sidestream("logs", "test", run, env=STORE).returncode == 0
@@ -168,7 +260,7 @@ def test_unknown_dial_is_refused(tmp_path: Path) -> None:
 # In code
 
 
-async def cassette_in(folder: Path, run: str) -> Path:
+async def cassette_in(folder: Path, run: str | None) -> Path:
     from sidestream.replay.cassette import cassette_of, redacted
 
     async with aclosing(open_store(folder / "talks.db")) as store:

@@ -223,7 +223,7 @@ def _steps_cost(cassette: "Cassette") -> float | None:
 def _slug(text: str) -> str:
     """Return the beginning of a prompt as a Python name."""
     words = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
-    return words if len(words) <= MAX_SLUG else words[:MAX_SLUG].rpartition("_")[0] or words[:MAX_SLUG] or "run"
+    return (words if len(words) <= MAX_SLUG else words[:MAX_SLUG].rpartition("_")[0] or words[:MAX_SLUG]) or "run"
 
 
 def _report(written: WrittenTest) -> None:

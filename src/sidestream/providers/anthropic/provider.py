@@ -223,6 +223,7 @@ class MessagesOnlyModel(EndpointModel):
     portable_settings = frozenset(SETTINGS)
     hosted_tools = frozenset(SERVER_SIDE_TOOLS)
     compacts_history = True
+    result_tool = RESULT_TOOL
     price_list: str | None = PRICE_LIST
 
     def encode(self, request: protocol.ModelRequest) -> protocol.Encoded:

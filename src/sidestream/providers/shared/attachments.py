@@ -10,6 +10,7 @@ from sidestream.files import media_types
 from sidestream.jsontext import JsonObject, as_list, as_object, is_object
 from sidestream.messages.container_files import container_files_in
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart
+from sidestream.messages.sessions import FORKED
 from sidestream.providers.protocol import UPLOADS, FileUpload, ModelRequest
 
 PAGES = frozenset({"text/html", "application/xhtml+xml"})
@@ -99,8 +100,8 @@ class ContainerFiles:
         self.missing: list[FileUpload] = []
         """Files to upload first."""
         self._request = request
-        self._is_new = "container" in request.without
         self._sessions = [_sessions(message, keys, base_url) for message in request.messages]
+        self._is_new = "container" in request.without or _is_left(self._sessions)
         self._ids: dict[str, str] = {}
         self._in_container: dict[str, set[str]] = {}
         for session in (session for sessions in self._sessions for session in sessions):
@@ -178,6 +179,12 @@ class ContainerFiles:
                 files = [file for file in files if media_types.digest(file.data) in self._ids]
             found += [(file, message.role != "model") for file in files]
         return found
+
+
+def _is_left(sessions: Sequence[Sequence[JsonObject]]) -> bool:
+    """Return whether all containers belong to the conversation that this one was forked from."""
+    known = [session for each in sessions for session in each]
+    return any("container_id" in session for session in known) and all(session.get(FORKED) for session in known)
 
 
 def _sessions(message: ChatMessage, keys: Sequence[str], base_url: str) -> list[JsonObject]:

@@ -1,13 +1,14 @@
 """Sessions on a provider's server: where a request continues, and notices for sessions that cannot be used. Pure."""
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import Replays
-from sidestream.messages.sessions import DIGEST, Anchor, history_digest, is_unchanged
+from sidestream.messages.sessions import DIGEST, FORKED, Anchor, history_digest, is_unchanged
 from sidestream.parts import Custom
 from sidestream.providers.protocol import UPLOADS, Recovery
 
@@ -21,6 +22,7 @@ REASONS = {
     "history-edited": "Earlier messages were edited",
     "setup-changed": "The system prompt or the tools changed",
     "container-gone": "A container of earlier turns no longer exists, so what ran in it is left out",
+    "forked": "A fork does not use what its original has at the provider, so what ran in its containers is left out",
     "call-unanswered": "A call that requires an answer has none",
     "refused": "The server no longer has the earlier answer",
     "log-missing": "The log that holds items of earlier answers is not available",
@@ -58,6 +60,10 @@ _NEW_CONTAINER = (
     "The container of the earlier turns no longer exists. The tool continues in a new one, without its variables and "
     "with the files of the conversation."
 )
+_LEFT_CONTAINER = (
+    "The container of the earlier turns belongs to the conversation that was forked. The tool continues in a new one, "
+    "without its variables and with the files of the conversation."
+)
 _EXPIRED_FILE = "A file of an earlier turn has expired at the provider, so the files were uploaded again."
 UPLOADS_REFUSED = Recovery(UPLOADS, Custom(FALLBACK, {"reason": "file-expired", "message": _EXPIRED_FILE}))
 SESSION_REFUSED = Recovery("session")
@@ -71,6 +77,39 @@ def start_after(anchor: Anchor | None, previous_id: str | None) -> SessionStart:
         return SessionStart(previous_id=previous_id)
     pending = objects(anchor.session.get("pending_items"))
     return SessionStart(index=anchor.index + 1, previous_id=previous_id, pending=pending)
+
+
+class LastContainer(NamedTuple):
+    """The newest container that a conversation used."""
+
+    id: str | None = None
+    """None means that there is none to use."""
+    is_left: bool = False
+    """Whether there is one that belongs to the conversation that this one was forked from."""
+
+    @property
+    def notices(self) -> tuple[Custom, ...]:
+        """Notices that the container is not used."""
+        return (Custom(CONTAINER_REPLACED, {"reason": "forked", "message": _LEFT_CONTAINER}),) if self.is_left else ()
+
+
+def last_container(
+    messages: Sequence[ChatMessage], keys: Sequence[str], base_url: str, field: str = "container_id"
+) -> LastContainer:
+    """Return the newest container that the conversation used on this server."""
+    for message in reversed(messages):
+        for session in (message.metadata.get(key) for key in keys):
+            if is_object(session) and session.get("base_url") in (None, base_url):
+                found = session.get(field) or _container_in(session)
+                if isinstance(found, str):
+                    return LastContainer(is_left=True) if session.get(FORKED) else LastContainer(found)
+    return LastContainer()
+
+
+def _container_in(session: JsonObject) -> Any:
+    return next(
+        (item["container_id"] for item in reversed(objects(session.get("items"))) if item.get("container_id")), None
+    )
 
 
 def find_session(messages: Sequence[ChatMessage], key: str, field: str, value: str) -> Anchor | None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, MessageMetadata
 from sidestream.messages.message import ChatMessage, TextPart
+from sidestream.messages.sessions import forked
 from sidestream.parts import (
     Custom,
     Finish,
@@ -383,10 +384,12 @@ def _checked(log: _Log, body: EvidenceChecked, record: Record) -> None:
 
 
 def _forked(log: _Log, body: Forked, record: Record) -> None:
-    """Note the origin. What the copied part of the turn used was paid for by the original."""
+    """Note the origin. It paid for the copied part of the turn, and its sessions at the provider are marked."""
     log.forked = body
+    log.messages = forked(log.messages)
     if log.turn is not None:
-        log.turn.state.usage = Usage()
+        state = log.turn.state
+        state.usage, state.messages = Usage(), forked(state.messages)
 
 
 def _exchanged(log: _Log, body: RequestSent | ResponseReceived, record: Record) -> None:

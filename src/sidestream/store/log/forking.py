@@ -19,7 +19,6 @@ from sidestream.store.records import (
     Body,
     MessageAdded,
     Record,
-    RequestPrepared,
     Row,
     RunStarted,
     Segment,
@@ -95,16 +94,12 @@ class Copy:
             self.add_part(steer_of(message, f"steer_{os.urandom(8).hex()}"))
 
     def detach(self, state: LogState) -> None:
-        """Give up what would change the original: its containers, and responses in the background."""
-        turn = None if state.run_state is None else state.run_state.turn
-        if turn is not None and (held := turn.background) is not None:
+        """Give up a response in the background, which the original may still fetch."""
+        held = None if state.run_state is None else state.run_state.turn.background
+        if held is not None:
             message = f"The answer {held.id} belongs to the conversation that was forked; a new one is requested."
             data = {"provider": held.provider, "id": held.id, "is_streamed": held.is_streamed}
             self.add_part(Custom(BACKGROUND, {**data, "status": LOST, "message": message}))
-        if any(row.kind in ("step-finish", "file") and b'"container_id":"' in row.body for row in self.rows):
-            without = frozenset[str]() if turn is None else turn.without
-            is_deferred = turn is not None and turn.defers_output
-            self.add(RequestPrepared(tuple(sorted(without | {"container"})), is_deferred))
 
     def add(self, body: Body) -> None:
         """Add a record of the fork's own."""

@@ -24,7 +24,6 @@ from sidestream.providers.anthropic.encode.replay import (
     first_after_summary,
     note_of,
     plan_tools,
-    session_of,
 )
 from sidestream.providers.anthropic.encode.tools import (
     MessagesTools,
@@ -47,7 +46,7 @@ from sidestream.providers.anthropic.threads import CREATE_ONLY, is_paused, start
 from sidestream.providers.anthropic.versions import BETAS, has_inline_tools, has_native_output
 from sidestream.providers.protocol import CompactionPlan, ModelRequest, OutputSchema
 from sidestream.providers.shared.attachments import ContainerFiles
-from sidestream.providers.shared.continuation import replay_notices
+from sidestream.providers.shared.continuation import LastContainer, last_container, replay_notices
 from sidestream.providers.shared.encoding import EncodedRequest, checked_options, given, merged, nothing_to_send
 from sidestream.providers.shared.settings_mapping import with_settings
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
@@ -227,7 +226,8 @@ def encode_request(
         note = note_of(plan.new)
     if not thread.is_continued:
         _upload(messages.messages, server_side)
-    container = _container(request, server_side, messages, base_url)
+    last = _container(request, server_side, messages, base_url)
+    container = last.id
     files = _fill_container(request, server_side, messages.messages, container, base_url)
     by_tool = _answers_by_tool(request, options, model)
     system = [text for text in (request.system, *messages.system) if text and text.strip()]
@@ -268,7 +268,7 @@ def encode_request(
             files_note={} if files is None else files.note(),
         ),
         warnings=(*messages.warnings, *tools.warnings, *left_out),
-        notices=replay_notices(thread.reason, replays),
+        notices=(*replay_notices(thread.reason, replays), *last.notices),
         needs=tuple(replays.needed),
         uploads=() if files is None else tuple(files.missing),
         names_uploads=files is not None and files.is_named,
@@ -329,23 +329,19 @@ def _answers_by_tool(request: ModelRequest, options: AnthropicOptions, model: st
 
 def _container(
     request: ModelRequest, server_side: list[ServerSideTool], messages: EncodedMessages, base_url: str
-) -> str | None:
+) -> LastContainer:
     """Return the container to use.
 
     A tool may name it. Otherwise it is the last one, if the tool reuses it or it has work in progress.
     """
     if "container" in request.without:
-        return None
+        return LastContainer()
     tool = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)
     if tool is not None and tool.container_id is not None:
-        return tool.container_id
+        return LastContainer(tool.container_id)
     if not messages.waiting and not (tool is not None and tool.reuse_container):
-        return None
-    for message in reversed(request.messages):
-        session = session_of(message, base_url)
-        if session is not None and isinstance(session.get("container_id"), str):
-            return session["container_id"]
-    return None
+        return LastContainer()
+    return last_container(request.messages, (SESSION_KEY,), base_url)
 
 
 def _container_form(container: str | None, options: AnthropicOptions, *, is_paused: bool) -> Any:

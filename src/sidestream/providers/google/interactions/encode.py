@@ -6,7 +6,6 @@ from typing import Any
 
 from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject, is_object, without_none
-from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import Replays
 from sidestream.messages.sessions import find_anchor
 from sidestream.providers.google.computer import screen_of
@@ -33,7 +32,15 @@ from sidestream.providers.google.options import (
 )
 from sidestream.providers.google.settings import AGENT_SETTINGS, INTERACTIONS_SETTINGS
 from sidestream.providers.protocol import ModelRequest
-from sidestream.providers.shared.continuation import SessionStart, find_session, mismatch, replay_notices, start_after
+from sidestream.providers.shared.continuation import (
+    LastContainer,
+    SessionStart,
+    find_session,
+    last_container,
+    mismatch,
+    replay_notices,
+    start_after,
+)
 from sidestream.providers.shared.encoding import EncodedRequest, checked_options, given, merged, nothing_to_send
 from sidestream.providers.shared.hosting import allowed_names, refuse_approval, refuse_others
 from sidestream.providers.shared.settings_mapping import with_settings
@@ -55,17 +62,6 @@ def continue_from(request: ModelRequest, options: GoogleInteractionsOptions, mod
         return SessionStart()
     reason = mismatch(anchor, messages, model, base_url)
     return start_after(anchor, anchor.session["interaction_id"]) if reason is None else SessionStart(reason=reason)
-
-
-def last_environment(messages: Sequence[ChatMessage], base_url: str) -> str | None:
-    """Return the newest environment that the conversation used on this server."""
-    for message in reversed(messages):
-        session: Any = message.metadata.get(SESSION_KEY)
-        if is_object(session) and session.get("base_url") in (None, base_url):
-            found = some_text(session, "environment_id")
-            if found is not None:
-                return found
-    return None
 
 
 _AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")
@@ -93,6 +89,10 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
     if "tools" in request.without and (not steps or steps[-1]["type"] not in ("user_input", "function_result")):
         steps.append({"type": "user_input", "content": [{"type": "text", "text": FINAL_ANSWER_PROMPT}]})
     system = system_instruction(request.messages, request.system)
+    code = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)
+    last = LastContainer()
+    if options.environment is None and code is not None and code.container_id is None and code.reuse_container:
+        last = last_container(request.messages, (SESSION_KEY,), base_url, "environment_id")
     body: JsonObject = {
         "agent" if is_agent else "model": model.removeprefix("agents/") if is_agent else model,
         "input": steps or None,
@@ -101,7 +101,7 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
         "previous_interaction_id": start.previous_id,
         "generation_config": given(options, {name: name for name in _GENERATION}) or None,
         "response_format": _response_format(request, options, server_side, with_schema=not defers),
-        "environment": _environment(request, options, server_side, base_url),
+        "environment": _environment(options, code, last),
         "safety_settings": [without_none(given(s, _SAFETY)) for s in options.safety_settings] or None,
         "continuation_token": options.continuation_token or token,
         **given(options, {name: name for name in _ROOT}),
@@ -116,7 +116,7 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
         context=_context(request, options, server_side, model, base_url, drafts=defers),
         first=start.index,
         warnings=(*warnings, *left_out),
-        notices=replay_notices(start.reason, replays),
+        notices=(*replay_notices(start.reason, replays), *last.notices),
         needs=tuple(replays.needed),
         defers_output=defers,
         in_background=body.get("background") is True,
@@ -281,9 +281,7 @@ def _network(network: Sequence[GoogleAllowedDomain] | JsonObject | str) -> Any:
     return {"allowlist": [given(entry, names) for entry in network if isinstance(entry, GoogleAllowedDomain)]}
 
 
-def _environment(
-    request: ModelRequest, options: GoogleInteractionsOptions, server_side: list[Any], base_url: str
-) -> Any:
+def _environment(options: GoogleInteractionsOptions, code: CodeInterpreter | None, last: LastContainer) -> Any:
     chosen = options.environment
     if isinstance(chosen, GoogleEnvironment):
         body: JsonObject = {"type": "remote", **given(chosen, {"environment_id": "environment_id"})}
@@ -300,7 +298,4 @@ def _environment(
         return body | ({"env": variables} if variables else {})
     if chosen is not None:
         return chosen
-    code = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)
-    if code is None:
-        return None
-    return code.container_id or (last_environment(request.messages, base_url) if code.reuse_container else None)
+    return None if code is None else code.container_id or last.id

@@ -228,7 +228,7 @@ class _InputEncoder:
             if filled is not None:
                 body = replayable(filled, same_model=layout.same_model, is_raw=self._target.resends_raw)
             if body is not None:
-                self._replay_item(raw, body, waits)
+                self._replay_item(raw, body, waits, self._target.has_containers and not layout.is_forked)
             elif raw.get("type") not in RULES:
                 self.warnings.append(f"an item of type {raw.get('type')} cannot be resent and is left out")
         self._drop_trailing_reasoning(start)
@@ -238,7 +238,7 @@ class _InputEncoder:
         while len(self.items) > start and self.items[-1].get("type") == "reasoning":
             self.items.pop()  # The API refuses reasoning without a following item.
 
-    def _replay_item(self, raw: JsonObject, body: JsonObject, waits: bool) -> None:
+    def _replay_item(self, raw: JsonObject, body: JsonObject, waits: bool, has_containers: bool) -> None:
         if not self._are_references_known(body):
             self.warnings.append(f"a {body['type']} is left out, since its call is not in the history")
             return
@@ -248,8 +248,8 @@ class _InputEncoder:
             self._replay_approval(str(raw.get("id")), body)
         elif waits:
             self._call(answer_key(raw), body)
-        elif self._target.has_containers or body["type"] != "code_interpreter_call":
-            if not self._target.has_containers:
+        elif has_containers or body["type"] != "code_interpreter_call":
+            if not has_containers:
                 body.pop("environment", None)
             if body.get("approval_request_id") not in self._requested:
                 body.pop("approval_request_id", None)

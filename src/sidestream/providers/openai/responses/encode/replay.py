@@ -13,6 +13,7 @@ from msgspec import Struct
 from sidestream.jsontext import JsonObject, is_array, is_object, objects, without_none
 from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart
 from sidestream.messages.references import Replays
+from sidestream.messages.sessions import FORKED
 from sidestream.providers.openai.responses.encode.answers import ANSWERS, answer_key
 
 
@@ -38,6 +39,9 @@ class ItemLayout(Struct, frozen=True):
     same_model: bool
     is_reduced: bool = False
     """Whether only the message's own parts and the pending items are available, without the items of hosted tools."""
+
+    is_forked: bool = False
+    """Whether their containers belong to the conversation that this one was forked from."""
 
     @property
     def approvals(self) -> set[str]:
@@ -69,7 +73,8 @@ def layout_of(
         # References to missing items, such as callers, must be left out, as for another model.
         items = _items_of_parts(message, objects(session.get("pending_items")))
         return ItemLayout(items, _answered(items), same_model=False, is_reduced=True)
-    return ItemLayout(items, _answered(items), session.get("model") in (None, model))
+    same_model, is_forked = session.get("model") in (None, model), bool(session.get(FORKED))
+    return ItemLayout(items, _answered(items), same_model=same_model, is_forked=is_forked)
 
 
 def _answered(items: list[JsonObject]) -> frozenset[str]:

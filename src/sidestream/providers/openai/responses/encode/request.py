@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsontext import JsonObject, is_object, objects, without_none
+from sidestream.jsontext import JsonObject, objects, without_none
 from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
@@ -18,7 +18,7 @@ from sidestream.messages.message import (
     only_texts,
 )
 from sidestream.messages.references import Replays
-from sidestream.messages.sessions import find_anchor
+from sidestream.messages.sessions import FORKED, find_anchor
 from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai.responses.encode.answers import answer_key, is_answerable
@@ -43,7 +43,15 @@ from sidestream.providers.openai.responses.options import (
 from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared import encoding
 from sidestream.providers.shared.attachments import ContainerFiles
-from sidestream.providers.shared.continuation import SessionStart, find_session, mismatch, replay_notices, start_after
+from sidestream.providers.shared.continuation import (
+    LastContainer,
+    SessionStart,
+    find_session,
+    last_container,
+    mismatch,
+    replay_notices,
+    start_after,
+)
 from sidestream.providers.shared.settings_mapping import with_settings
 from sidestream.tools.configs import levels_of
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool, Shell
@@ -90,6 +98,9 @@ def continue_from(
         reason = "call-unanswered"
     if reason is None and "container" in request.without and not names_container:
         reason = "container-gone"
+    if reason is None and anchor.session.get(FORKED) and not names_container:
+        is_left = last_container(messages, (SESSION_KEY, REPLAY_KEY), base_url).is_left
+        reason = "forked" if is_left or anchor.session.get("conversation") else None
     return start_after(anchor, anchor.session["response_id"]) if reason is None else SessionStart(reason=reason)
 
 
@@ -103,21 +114,10 @@ def _answerable(session: JsonObject, later: Sequence[ChatMessage]) -> bool:
     )
 
 
-def last_container(messages: Sequence[ChatMessage], keys: tuple[str, ...], base_url: str) -> str | None:
-    """Return the newest container that the conversation used on this server, or None."""
-    for message in reversed(messages):
-        for session in (message.metadata.get(key) for key in keys):
-            if is_object(session) and session.get("base_url") in (None, base_url):
-                found = session.get("container_id") or _container_in(session)
-                if isinstance(found, str):
-                    return found
-    return None
-
-
-def _container_in(session: JsonObject) -> Any:
-    return next(
-        (item["container_id"] for item in reversed(objects(session.get("items"))) if item.get("container_id")), None
-    )
+def _is_left(messages: Sequence[ChatMessage], conversation: str) -> bool:
+    """Return whether a conversation at the provider belongs to the one that this one was forked from."""
+    found = find_session(messages, SESSION_KEY, "conversation", conversation)
+    return found is not None and bool(found.session.get(FORKED))
 
 
 INSTRUCTIONS = "instructions"
@@ -145,9 +145,12 @@ def encode_request(
 ) -> encoding.EncodedRequest[ResponsesContext]:
     """Encode a request. Raises ConfigurationError for features that the API does not support."""
     options, left_out = _options_for(request, model, dialect)
+    if options.conversation is not None and _is_left(request.messages, options.conversation):
+        options = replace(options, conversation=None)
     keys = (REPLAY_KEY,) if options.store is False else (SESSION_KEY, REPLAY_KEY)
     server_side = server_side_tools_of(request, options, dialect)
-    container = last_container(request.messages, keys, base_url) if _reuses_container(server_side) else None
+    last = last_container(request.messages, keys, base_url) if _reuses_container(server_side) else LastContainer()
+    container = last.id
     named = any(container_of(tool, container) is not None for tool in server_side)
     instructions = _digest(request.system) if dialect.keeps_instructions else None
     start = continue_from(request, options, model, base_url, names_container=named, instructions=instructions)
@@ -193,7 +196,7 @@ def encode_request(
         first=start.index,
         others=others,
         warnings=tuple(warnings),
-        notices=replay_notices(start.reason, replays),
+        notices=replay_notices(start.reason, replays) or last.notices,
         needs=tuple(replays.needed),
         uploads=() if files is None else tuple(files.missing),
         names_uploads=files is not None and files.is_named,
