@@ -375,7 +375,6 @@ def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
     says_something = any(not isinstance(entry, ThinkingPart) for entry in parts)
     is_needed = part.reason == "approval" or outcome.is_paused or outcome.is_kept
     is_kept = says_something or (bool(metadata) and (is_needed or f.policy != "session"))
-    message = ChatMessage("model", parts, sessions.stamp(metadata, parts)) if is_kept else None
     before = f.state
     f.state = FoldState(
         calls=before.calls,
@@ -386,10 +385,15 @@ def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
         # A hosted call's result may arrive with the next response.
         given=() if part.reason == "stop" and not outcome.is_paused else before.given,
     )
-    if message is None:
+    if not is_kept:
         return []
+    digest = sessions.digest_of("model", parts) if metadata else b""
+    message = ChatMessage("model", parts, sessions.stamp(metadata, digest) if metadata else metadata)
     # A failed step's message is not part of the history, so the next message records the provenance.
-    return [message if part.reason == "error" else f.noted(message)]
+    message = message if part.reason == "error" else f.noted(message)
+    if metadata:
+        sessions.remember(message, digest)
+    return [message]
 
 
 def _message_metadata(f: MessageFold, outcome: StepOutcome) -> dict[str, Any]:

@@ -6,7 +6,8 @@ reads it.
 
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,19 +53,17 @@ def is_session_key(key: str) -> bool:
 
 def find_anchor(messages: Sequence[ChatMessage], key: str) -> Anchor | None:
     """Return the newest session under this key, regardless of who wrote the messages after it."""
-    for index in range(len(messages) - 1, -1, -1):
-        metadata = messages[index].metadata
-        if metadata and isinstance(session := metadata.get(key), dict):
+    for message in reversed(messages):
+        if message.metadata and isinstance(session := message.metadata.get(key), dict):
+            index = next(at for at in range(len(messages) - 1, -1, -1) if messages[at] is message)
             return Anchor(index, session)  # pyright: ignore[reportUnknownArgumentType]
     return None
 
 
-def stamp(metadata: dict[str, Any], parts: tuple[MessagePart, ...]) -> dict[str, Any]:
-    """Return the metadata with each session marked with a digest of its message."""
+def stamp(metadata: dict[str, Any], digest: bytes) -> dict[str, Any]:
+    """Return the metadata with each session marked with the digest of its message."""
     return {
-        key: {**value, DIGEST: _digest("model", parts).hex()}
-        if is_session_key(key) and isinstance(value, dict)
-        else value
+        key: {**value, DIGEST: digest.hex()} if isinstance(value, dict) and is_session_key(key) else value
         for key, value in metadata.items()
     }
 
@@ -90,26 +89,36 @@ def is_unchanged(message: ChatMessage, session: dict[str, Any]) -> bool:
 
 def message_digest(message: ChatMessage) -> bytes:
     """Return a digest of role and parts, without metadata."""
-    identity = id(message)
-    known = _known.get(identity)
+    known = _known.get(id(message))
     if known is not None and known[0]() is message:
         return known[1]
-    digest = _digest(message.role, message.parts)
-    _known[identity] = (weakref.KeyedRef(message, _forget, identity), digest)
+    digest = digest_of(message.role, message.parts)
+    remember(message, digest)
     return digest
 
 
-def _forget(reference: "weakref.KeyedRef[int, ChatMessage]") -> None:
-    _known.pop(reference.key, None)
-    _chains.pop(reference.key, None)
+def remember(message: ChatMessage, digest: bytes) -> None:
+    """Cache the digest of a message."""
+    identity = id(message)
+    _known[identity] = (weakref.ref(message, partial(_forget, identity)), digest)
 
 
-class _Chain(Struct, frozen=True):
-    """A digest of all messages before one, cached while that one lives, because histories grow at the end."""
+def _forget(identity: int, reference: "weakref.ref[ChatMessage]") -> None:
+    # A new message may have the id by now, and entries of its own.
+    for entries in (_known, _chains):
+        known = entries.get(identity)
+        if known is not None and known[0] is reference:
+            del entries[identity]
 
-    message: "weakref.ref[ChatMessage]"
+
+class _Chain(NamedTuple):
+    """A digest of messages, cached while the last of them lives, because histories grow at the end."""
+
+    last: "weakref.ref[ChatMessage]"
     before: tuple[ChatMessage, ...]
+    """The messages before the last one."""
     state: Any
+    digest: str
 
 
 _chains: dict[int, _Chain] = {}
@@ -120,37 +129,50 @@ _LOOK_BACK = 8
 
 def history_digest(messages: Sequence[ChatMessage]) -> str:
     """Return a digest of messages, in order."""
-    if len(messages) <= _LOOK_BACK:
+    count = len(messages)
+    if count <= _LOOK_BACK:
         # Too short to cache.
         return _blake2b(b"".join(map(message_digest, messages))).hexdigest()
     history = tuple(messages)
-    start, state = _known_beginning(history)
-    chain = state.copy()
-    # The last message is often new; the one before it is still there in the next turn.
-    end = len(history) - 2
-    if start < end:
-        for message in history[start:end]:
-            chain.update(message_digest(message))
-        kept, start = history[end], end
-        _chains[id(kept)] = _Chain(weakref.KeyedRef(kept, _forget, id(kept)), history[:end], chain.copy())
-        while len(_chains) > _MAX_CHAINS:
-            _chains.pop(next(iter(_chains)), None)
+    known = _known_beginning(history)
+    if known is None:
+        start, state = 0, _blake2b()
+    elif (start := len(known.before) + 1) == count:
+        return known.digest
+    else:
+        state = known.state.copy()
+    if start == 0:
+        # The last message may be new in each turn; the one before it is still there.
+        state.update(b"".join(map(message_digest, history[:-1])))
+        _cache(history[:-1], state)
+        start, state = count - 1, state.copy()
     for message in history[start:]:
-        chain.update(message_digest(message))
-    return chain.hexdigest()
+        state.update(message_digest(message))
+    return _cache(history, state)
 
 
-def _known_beginning(history: tuple[ChatMessage, ...]) -> tuple[int, Any]:
-    """Return how many of the first messages have a cached digest, and the digest's state."""
-    for index in range(len(history) - 1, max(len(history) - 1 - _LOOK_BACK, -1), -1):
+def _cache(history: tuple[ChatMessage, ...], state: Any) -> str:
+    """Cache the digest of a history, and return it."""
+    last, digest = history[-1], state.hexdigest()
+    identity = id(last)
+    _chains[identity] = _Chain(weakref.ref(last, partial(_forget, identity)), history[:-1], state, digest)
+    if len(_chains) > _MAX_CHAINS:
+        _chains.pop(next(iter(_chains)), None)
+    return digest
+
+
+def _known_beginning(history: tuple[ChatMessage, ...]) -> _Chain | None:
+    """Return the cached digest of the beginning of a history that lacks only its last messages, if there is one."""
+    for index in range(len(history) - 1, len(history) - 1 - _LOOK_BACK, -1):
         known = _chains.get(id(history[index]))
         # Tuple comparison checks identity first, in C.
-        if known is not None and known.message() is history[index] and known.before == history[:index]:
-            return index, known.state
-    return 0, _blake2b()
+        if known is not None and known.last() is history[index] and known.before == history[:index]:
+            return known
+    return None
 
 
-def _digest(role: str, parts: tuple[MessagePart, ...]) -> bytes:
+def digest_of(role: str, parts: tuple[MessagePart, ...]) -> bytes:
+    """Return a digest of a message with this role and these parts."""
     if DataPart not in map(type, parts):
         return _blake2b(jsontext.dumps((role, parts))).digest()
     # Content counts by its digest, which is known already if the file has just arrived.

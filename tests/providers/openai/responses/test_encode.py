@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 from openai.types.responses import ResponseInputItem, Tool
@@ -31,6 +32,7 @@ from sidestream.providers.openai.responses import (
     Reasoning,
     ToolNamespace,
 )
+from sidestream.providers.openai.responses.encode.input import LONG
 from sidestream.providers.openai.responses.encode.request import encode_request
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
@@ -96,7 +98,7 @@ PARAMETERS = get_type_hints(ResponseCreateParamsStreaming).keys()
 def check_body(encoded: dict[str, Any]) -> None:
     """The vendor's own types take the body, and know every parameter, item, tool and field of it."""
     assert encoded.keys() <= PARAMETERS
-    for entry in encoded.get("input", ()):
+    for entry in msgspec.to_builtins(encoded.get("input", ())):
         check_item(entry)
     for tool in encoded.get("tools", ()):
         assert unknown_fields(TOOL.validate_python(tool)) == []
@@ -346,6 +348,23 @@ def test_lone_surrogate_survives():
     model = PROVIDER.chat_model("gpt-5.6", Settings(api_key="sk-test", base_url=BASE_URL))
     sent = model.encode(request).call.body or b""
     assert json.loads(sent)["input"][0]["content"] == "half \ud83d"
+
+
+ODD: list[tuple[str, ChatMessage]] = [
+    ("metadata", ChatMessage.model("odd", metadata={"note": 1})),
+    ("two-texts", ChatMessage.user("odd", "one")),
+    ("empty", ChatMessage.user("")),
+    ("instruction", ChatMessage.system("odd")),
+    ("file", ChatMessage.user(DataPart(b"GIF89a", "image/gif"))),
+]
+
+
+@pytest.mark.parametrize("odd", [None, *(message for _, message in ODD)], ids=["plain", *(name for name, _ in ODD)])
+def test_long_history_is_encoded_like_short_one(odd: ChatMessage | None):
+    pairs = [(ChatMessage.user(f"q{n}"), ChatMessage.model(f"a{n}")) for n in range(LONG)]
+    messages = [*(message for pair in pairs for message in pair), *([] if odd is None else [odd])]
+    short = [item for message in messages for item in (items(message) if message.parts != (TextPart(""),) else [])]
+    assert json.loads(jsontext.dumps(items(*messages))) == short
 
 
 @requirement("R45")

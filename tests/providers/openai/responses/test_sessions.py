@@ -57,7 +57,7 @@ def answer(
     content |= {"history": sessions.history_digest(before), "items": items or [], **session}
     if key == "_responses_replay_session":
         content = {name: content[name] for name in ("items", "model", "base_url")}
-    return ChatMessage("model", parts, sessions.stamp({key: content}, parts))
+    return ChatMessage("model", parts, sessions.stamp({key: content}, sessions.digest_of("model", parts)))
 
 
 def encode(*messages: ChatMessage, **fields: Any) -> EncodedRequest[ResponsesContext]:

@@ -74,6 +74,40 @@ def encode_input(
     return encoder.items, encoder.warnings
 
 
+LONG = 100
+"""Messages from which a history is worth the attempt to encode it as `plain_items`."""
+
+
+class _OfUser(Struct, gc=False):
+    content: str
+    role: str = "user"
+
+
+class _OfModel(Struct, gc=False):
+    content: str
+    role: str = "assistant"
+    type: str = "message"
+
+
+def plain_items(messages: Sequence[ChatMessage]) -> list[Any] | None:
+    """Encode a history of plain texts, as structs, which take half the time of dicts. Returns None for any other."""
+    items: list[Any] = []
+    for message in messages:
+        if message.metadata or len(message.parts) != 1:
+            return None
+        (part,) = message.parts
+        if type(part) is not TextPart or not part.text:
+            return None
+        role = message.role
+        if role == "user":
+            items.append(_OfUser(part.text))
+        elif role == "model":
+            items.append(_OfModel(part.text))
+        else:
+            return None
+    return items
+
+
 def _of_model(text: str) -> JsonObject:
     # llama.cpp refuses model messages without a type.
     return {"type": "message", "role": "assistant", "content": text}

@@ -22,7 +22,7 @@ from sidestream.messages.sessions import FORKED, find_anchor
 from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai.responses.encode.answers import answer_key, is_answerable
-from sidestream.providers.openai.responses.encode.input import InputTarget, encode_input
+from sidestream.providers.openai.responses.encode.input import LONG, InputTarget, encode_input, plain_items
 from sidestream.providers.openai.responses.encode.server_side import (
     SERVER_SIDE_TOOLS,
     container_of,
@@ -166,8 +166,12 @@ def encode_request(
         has_containers="container" not in request.without,
     )
     sent = request.messages[start.index :]
-    texts, others = only_texts(sent)
-    items, warnings = encode_input(sent, texts, others, start.pending, target)
+    plain = plain_items(sent) if len(sent) >= LONG and not start.pending else None
+    if plain is None:
+        texts, others = only_texts(sent)
+        items, warnings = encode_input(sent, texts, others, start.pending, target)
+    else:
+        items, others, warnings = plain, list[ChatMessage](), list[str]()
     has_containers = dialect.has_containers and any(map(_has_container, server_side))
     files = ContainerFiles(request, keys, base_url) if has_containers else None
     if files is not None:
