@@ -79,7 +79,8 @@ def forked(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
 
 
 def _forked(key: str, value: Any) -> Any:
-    return {**value, FORKED: True} if is_session_key(key) and isinstance(value, dict) else value
+    session = jsontext.as_object(value)
+    return {**session, FORKED: True} if session and is_session_key(key) else value
 
 
 def is_unchanged(message: ChatMessage, session: dict[str, Any]) -> bool:

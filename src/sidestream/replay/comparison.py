@@ -111,7 +111,7 @@ class Difference(Struct, frozen=True):
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without what looks like a secret."""
+    """Return text without what looks like a secret."""
     return _QUERY.sub(rf"\1{REDACTED}", redact(text))
 
 
@@ -347,7 +347,7 @@ class RequestComparison:
 
 
 def _opened(text: str) -> str:
-    """Return a text with the texts that base64 in it holds."""
+    """Return text with the texts that base64 in it holds."""
     return BASE64.sub(lambda found: text_in_base64(found.group()) or found.group(), text)
 
 
