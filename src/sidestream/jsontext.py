@@ -6,7 +6,7 @@ msgspec rejects both, so this module falls back to the standard library for them
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
 import msgspec
@@ -21,6 +21,8 @@ MAX_SHOWN_CHARACTERS = 100
 MAX_DEPTH = 128
 """Maximum nesting of objects and arrays. APIs use about ten levels; far deeper values would overflow the stack."""
 
+MAX_SHALLOW_BYTES = 2 * MAX_DEPTH
+"""Length of JSON up to which it cannot nest too deeply, since each level takes two brackets."""
 _LONG = 8192
 """Length of JSON, in bytes, from which searching for brackets is faster than counting them."""
 _BRACKETS = rb'(?s)"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]'
@@ -58,8 +60,8 @@ def loads(data: bytes | str) -> Any:
 
 def is_too_deep(data: bytes | str) -> bool:
     """Return whether the JSON text nests deeper than `MAX_DEPTH`."""
-    if len(data) <= 2 * MAX_DEPTH:
-        return False  # Each level takes two brackets.
+    if len(data) <= MAX_SHALLOW_BYTES:
+        return False
     raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
     if _has_few_brackets(raw) if len(raw) >= _LONG else raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return False
@@ -145,9 +147,14 @@ def _without_nan(value: Any) -> Any:
 
 def escape(text: str) -> str:
     """Escape text for the inside of a JSON string, as ASCII, so that halves of a surrogate pair join when parsed."""
-    import json
+    return escaped([text])[0]
 
-    return json.encoder.encode_basestring_ascii(text)[1:-1]
+
+def escaped(texts: Iterable[str]) -> list[str]:
+    """Escape texts as `escape` does."""
+    from json.encoder import encode_basestring_ascii as quoted
+
+    return [quoted(text)[1:-1] for text in texts]
 
 
 def as_object(value: object) -> JsonObject:

@@ -25,8 +25,9 @@ from sidestream.providers.openai.chat.options import CompletionsContext
 from sidestream.providers.openai.responses.decode.decoder import ResponsesDecoder
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.protocol import Decoder
+from sidestream.results.chunks import ChunkFold
 from sidestream.results.citations import Citations, citations_of
-from sidestream.results.results import ChatResult, ChunkFold, ResultFold
+from sidestream.results.results import ChatResult, ResultFold
 from sidestream.store.log.segments import SegmentFold
 from sidestream.turn.machine import Fetch, Turn
 

@@ -26,7 +26,8 @@ from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
 from sidestream.results import CitedText
-from sidestream.results.results import ChatResult, ChunkFold, fold
+from sidestream.results.chunks import ChunkFold
+from sidestream.results.results import ChatResult, fold
 from support.places import RECORDINGS
 
 WITH_SOURCES = [

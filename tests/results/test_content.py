@@ -20,7 +20,8 @@ from sidestream import (
     Usage,
 )
 from sidestream.parts import Finish, ToolCall, preview_of
-from sidestream.results.results import ChunkFold, fold
+from sidestream.results.chunks import ChunkFold
+from sidestream.results.results import fold
 from sidestream.testing import FakeProvider, GeminiScript, InteractionScript, MessagesScript, ResponsesScript, pixel_png
 
 URL = "https://a.example/"

@@ -12,7 +12,8 @@ from requirements import requirement
 from sidestream import Agent, ChatMessage, ChatResult, DataPart, File, Preview, ToolResult, Usage
 from sidestream.parts import Finish, Source, StepStart, StreamPart, TextDelta, TextEnd, TextStart, ToolEvent
 from sidestream.results import MediaResult
-from sidestream.results.results import ChunkFold, fold
+from sidestream.results.chunks import ChunkFold
+from sidestream.results.results import fold
 from sidestream.testing import FakeProvider, ResponsesScript, pixel_png
 from sidestream.text.html import file_html, safe_markdown
 from sidestream.text.reprs import MAX_CHARS

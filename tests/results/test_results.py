@@ -42,7 +42,8 @@ from sidestream.parts import (
 from sidestream.replay.provider import ReplayModel
 from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse, Recording
 from sidestream.replay.transport import ReplayTransport
-from sidestream.results.results import ChatResult, ChunkFold, ResultMetadata, fold
+from sidestream.results.chunks import ChunkFold
+from sidestream.results.results import ChatResult, ResultMetadata, fold
 from sidestream.stream import grammar
 from sidestream.testing import ResponsesScript, encode_events, pixel_png
 from support.streams import stored

@@ -11,7 +11,8 @@ from sidestream.parts import Stage, ToolEvent, ToolInputDelta
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
-from sidestream.results.results import ChunkFold, fold
+from sidestream.results.chunks import ChunkFold
+from sidestream.results.results import fold
 from sidestream.testing import ResponsesScript
 from sidestream.testing.fake import FakeProvider
 from support.places import RECORDINGS

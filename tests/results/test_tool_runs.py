@@ -30,7 +30,8 @@ from sidestream.parts import (
 from sidestream.replay.provider import replay
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
-from sidestream.results.results import ChunkFold, fold
+from sidestream.results.chunks import ChunkFold
+from sidestream.results.results import fold
 from sidestream.results.tool_code import CodeFold
 from sidestream.results.tool_runs import ToolRunFold, tool_runs
 from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript, pixel_png

@@ -27,6 +27,10 @@ def test_urls_of_reads_names_of_fields():
         ("https://a.org/Path#x", "https://a.org/Path"),
         ("https://bücher.de/x", "https://xn--bcher-kva.de/x"),
         (" https://\uff41.org/ ", "https://a.org/"),
+        ("https://a.org:80/x?y=/#z", "https://a.org:80/x?y=/"),
+        ("https://a.org/X?y=Z", "https://a.org/X?y=Z"),
+        ("https://a.org/x\u00a0", "https://a.org/x"),
+        ("https://a.org/x\n", "https://a.org/x"),
     ],
 )
 def test_plain_url_keeps_only_requested_part(url: str, plain: str):

@@ -1,7 +1,7 @@
 """A fold of the part stream to messages."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, Literal
 
 import msgspec
@@ -75,36 +75,57 @@ Completed = tuple[StreamPart, list[ChatMessage]]
 
 
 class Batch:
-    """Parts that came together, and a shorter form of them, in which the deltas of a block are joined, for folds."""
+    """Parts that came together, and shorter forms of them for folds, with the deltas of a block joined."""
 
     __slots__ = ("_runs", "parts")
 
     def __init__(self, parts: list[StreamPart] | None = None) -> None:
         self.parts: list[StreamPart] = [] if parts is None else parts
         """Parts, to which more can be appended."""
-        self._runs: list[tuple[int, int, StreamPart]] = []
-        """Index and number of consecutive deltas of a block, and the delta that joins them."""
+        self._runs: list[tuple[int, int, StreamPart | None]] = []
+        """Index and number of consecutive parts of a block, and the delta that joins them. None marks the deltas of an
+        input, which its call repeats, and their tool events."""
 
     def grow(self, kind: type[TextDelta | ReasoningDelta | ToolInputDelta], block: str, texts: list[str]) -> None:
         """Append a delta of a block for each of these texts."""
-        if len(texts) > 1 and kind is not ToolInputDelta:  # No fold needs an input, which its call repeats.
-            self._runs.append((len(self.parts), len(texts), kind(block, "".join(texts))))
+        if len(texts) > 1:
+            joined = None if kind is ToolInputDelta else kind(block, "".join(texts))
+            self._runs.append((len(self.parts), len(texts), joined))
         self.parts += map(kind, repeat(block), texts)
+
+    def grow_input(self, events: Iterable[ToolEvent], call: str, texts: list[str]) -> None:
+        """Append the tool event and the delta of a hosted call's input for each of these texts."""
+        if texts:
+            self._runs.append((len(self.parts), 2 * len(texts), None))
+            self.parts += chain.from_iterable(zip(events, map(ToolInputDelta, repeat(call), texts), strict=True))
 
     def joined(self) -> list[StreamPart]:
         """Return the parts with the deltas of a block joined."""
+        return self._shortened(has_inputs=True)
+
+    def without_inputs(self) -> list[StreamPart]:
+        """Return the parts with the deltas of a block joined, and without those of an input and their events."""
+        return self._shortened(has_inputs=False)
+
+    def _shortened(self, *, has_inputs: bool) -> list[StreamPart]:
         if not self._runs:
             return self.parts
-        joined: list[StreamPart] = []
+        shortened: list[StreamPart] = []
         at = 0
         for start, count, delta in self._runs:
-            joined += self.parts[at:start]
-            joined.append(delta)
+            shortened += self.parts[at:start]
             at = start + count
-        return joined + self.parts[at:]
+            if delta is not None:
+                shortened.append(delta)
+            elif has_inputs:
+                shortened += self.parts[start:at]
+        return shortened + self.parts[at:]
 
     def changed(self, kinds: frozenset[type], change: Callable[[Any, list[StreamPart]], StreamPart | None]) -> "Batch":
-        """Return the batch with parts of some kinds changed or removed. `change` also gets the joined parts before."""
+        """Return the batch with parts of some kinds changed or removed.
+
+        `change` also gets the parts before, joined and without inputs.
+        """
         made, before, at = Batch(), list[StreamPart](), 0
         for start, count, delta in (*self._runs, (len(self.parts), 0, None)):
             for part in self.parts[at:start]:
@@ -112,11 +133,12 @@ class Batch:
                 if kept is not None:
                     made.parts.append(kept)
                     before.append(kept)
-            if delta is not None:
-                made._runs.append((len(made.parts), count, delta))
-                made.parts += self.parts[start : start + count]
-                before.append(delta)
             at = start + count
+            if count:
+                made._runs.append((len(made.parts), count, delta))
+                made.parts += self.parts[start:at]
+            if delta is not None:
+                before.append(delta)
         return made
 
 
@@ -152,6 +174,11 @@ class MessageFold:
         self.joined: Sequence[StreamPart] = ()
         """Parts of the last `feed_all` with consecutive text deltas joined, for the log."""
         self.state = state or FoldState()
+
+    @property
+    def keeps_events(self) -> bool:
+        """Whether tool events are part of the message's metadata or of the log."""
+        return self.is_logged or self.policy == "full"
 
     def end_round(self) -> list[ChatMessage]:
         """Return the message with the results of a round of client tools, in the order of their calls."""

@@ -4,7 +4,7 @@ A run writes it from its own records into the metadata of its messages, so that 
 processes and other providers. Tool results cannot claim it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert
@@ -117,8 +117,9 @@ def found_urls(result: Json, given: object, *, hits_only: bool) -> list[str]:
     `hits_only` restricts this to the entries of its lists.
     """
     repeated = {plain_url(url) for url in urls_of(given)}
-    found = urls_of(_hits(result) if hits_only else result)
-    return [url for url in dict.fromkeys(found) if plain_url(url) not in repeated][:MAX_FOUND_URLS]
+    found = [*urls_of(_hits(result) if hits_only else result)]
+    new = [url for url in found if plain_url(url) not in repeated] if repeated else found
+    return [*dict.fromkeys(new)][:MAX_FOUND_URLS]
 
 
 def _hits(result: Json) -> list[Any]:
@@ -126,7 +127,7 @@ def _hits(result: Json) -> list[Any]:
     return [entry for entries in lists if is_array(entries) for entry in entries if is_object(entry)]
 
 
-def brought_by(part: StreamPart, *, is_between: bool, given: Iterable[str] = ()) -> Provenance:
+def brought_by(part: StreamPart, *, is_between: bool, given: Sequence[str] = ()) -> Provenance:
     """Return what a part brings into its run.
 
     `is_between` means that the part came between two steps, from a local tool or a subagent. `given` are the URLs that
@@ -147,7 +148,7 @@ def brought_by(part: StreamPart, *, is_between: bool, given: Iterable[str] = ())
         case Source() if part.url is not None:
             # A citation that this program made names what a local tool read, which counts with the tool's result.
             is_providers = not is_between and "sidestream" not in (part.provider_metadata or {})
-            is_found = is_providers and plain_url(part.url) not in set(map(plain_url, given))
+            is_found = is_providers and not (given and plain_url(part.url) in set(map(plain_url, given)))
             return Provenance((part.url,), (part.url,) if is_found else ())
         case ToolEvent() if is_between and part.provider_stage in _FORWARDED:
             inner = forwarded_part(part)
@@ -157,7 +158,7 @@ def brought_by(part: StreamPart, *, is_between: bool, given: Iterable[str] = ())
             return NOTHING
 
 
-def _hosted_urls(part: ToolResult, given: Iterable[str]) -> list[str]:
+def _hosted_urls(part: ToolResult, given: Sequence[str]) -> list[str]:
     is_search = part.tool in _SEARCHES and not part.is_error
     return found_urls(part.result, list(given), hits_only=True) if is_search else []
 

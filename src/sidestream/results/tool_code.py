@@ -85,9 +85,16 @@ class CodeExtractor:
         """Add JSON text and return the code in it."""
         if self._is_over:
             return ""
-        if self._in_field and not self._buffer and delta.isprintable() and '"' not in delta and "\\" not in delta:
-            self._extracted.append(delta)
-            return delta
+        if self._in_field and not self._buffer and '"' not in delta:
+            # The fast path: neither the end of the string, nor an escape that may be incomplete.
+            code = None
+            if "\\" not in delta:
+                code = delta if delta.isprintable() else None
+            elif "\\u" not in delta and delta[-1] != "\\":
+                code = _decoded(delta)
+            if code is not None:
+                self._extracted.append(code)
+                return code
         self._buffer += delta
         if not self._in_field:
             start = self._field.search(self._buffer)
@@ -151,6 +158,14 @@ class CodeFold:
         """Return the code that a delta adds."""
         extractor = self._extractors.get(part.id)
         return "" if extractor is None else self._joined(part.id, extractor.feed(part.delta))
+
+    def extractor(self, call_id: str) -> CodeExtractor | None:
+        """Return the extractor of a streaming input, or None if the input holds no code."""
+        return self._extractors.get(call_id)
+
+    def is_flowing(self, call_id: str) -> bool:
+        """Return whether more of an input needs no separator, because it holds no code or its code has begun."""
+        return self._call == call_id or call_id not in self._extractors
 
     def _rest(self, call: ToolCall) -> str:
         # The final id of a call may differ from the one its input streamed under.

@@ -16,7 +16,6 @@ from sidestream.parts import StepStart, StreamPart
 from sidestream.results.results import (
     NO_OUTPUT,
     ChatResult,
-    ChunkFold,
     Partial,
     ResultFold,
     with_output,
@@ -43,6 +42,9 @@ class Chunking:
     """A fold of a run's parts to its chunks, which hold the object so far if the run is typed."""
 
     def __init__(self, turn: "Turn", settings: RunSettings) -> None:
+        # Not at the top: a program that reads parts has no chunks.
+        from sidestream.results.chunks import ChunkFold
+
         began = time.monotonic()
         self._fold = ChunkFold(
             settings.opening, turn.outbox.messages_with, lambda: time.monotonic() - began, turn.state

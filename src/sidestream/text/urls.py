@@ -12,6 +12,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 from sidestream.jsontext import is_array, is_object
 
 _URL = re.compile(r"https?://[^\s<>\"'`\\^{|}\x00-\x20]+", re.I)
+_PLAIN = re.compile(r"https?://[a-z0-9.:-]+/[^#\s]*")
 _TRAILING = ".,;:!?)]}>*_'\""
 _MAX_UNQUOTED = 3
 """Maximum times that a path is unquoted, since servers behind proxies may do so more than once."""
@@ -52,6 +53,8 @@ def origin_of(url: str, base: str = "") -> str:
 
 def plain_url(url: str) -> str:
     """Normalise a URL for comparison: no fragment, scheme and host in lower case, and a path."""
+    if _PLAIN.fullmatch(url):  # Nearly all are.
+        return url
     bare = urldefrag(url.strip()).url
     scheme, separator, rest = bare.partition("://")
     end = next((at for at, letter in enumerate(rest) if letter in "/?"), len(rest))

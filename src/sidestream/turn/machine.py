@@ -218,18 +218,19 @@ class Turn:
     def received(self, parts: Batch | list[StreamPart], downloads: tuple[FileRef, ...] = ()) -> list[StreamPart]:
         """Handle parts of the answer. `downloads` are its files, known once `finish` is among the parts."""
         batch = Batch(parts) if isinstance(parts, list) else parts
-        joined = batch.joined()
-        if self._has_fallback and any(map(is_output, joined)):
+        fold = self._ledger.fold
+        folded = batch.joined() if fold.keeps_events else batch.without_inputs()
+        if self._has_fallback and any(map(is_output, batch.parts)):
             self._has_fallback = False
         state = self.state
-        if state.is_in_step and _WATCHED.isdisjoint(map(type, joined)):
+        if state.is_in_step and _WATCHED.isdisjoint(map(type, folded)):
             # The fast path for most parts, which only extend the message.
-            self._ledger.fold.feed_all(joined)
+            fold.feed_all(folded)
         else:
             batch = batch.changed(_CHANGED, self._changed)
-            self._emit(batch.joined())
+            self._emit(batch.joined() if fold.keeps_events else batch.without_inputs())
         if batch.parts:
-            self.outbox.joined = len(batch.parts), self._ledger.fold.joined
+            self.outbox.joined = len(batch.parts), fold.joined
         if state.ending is not None and downloads and state.ending.reason != "error":
             state.command = Fetch(downloads)
         elif state.ending is not None:

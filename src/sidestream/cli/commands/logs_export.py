@@ -29,8 +29,9 @@ from sidestream.protocols.markdown import to_markdown
 from sidestream.protocols.responses.events import ResponsesEncoder
 from sidestream.protocols.responses.object import ResponseHead
 from sidestream.replay.recording import EVENT_STREAM, Exchange, RecordedRequest, RecordedResponse, Recording
+from sidestream.results.chunks import ChunkFold
 from sidestream.results.citations import CitedSource, with_evidence
-from sidestream.results.results import ChatResult, ChunkFold, fold
+from sidestream.results.results import ChatResult, fold
 from sidestream.store.log.fold import stream_of
 from sidestream.store.log.summary import text_of
 from sidestream.store.protocol import ConversationInfo

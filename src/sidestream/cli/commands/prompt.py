@@ -231,7 +231,8 @@ async def _check(
     With `as_json`, print the checked sources as parts, under the ids that they had.
     """
     from sidestream.cli.display import formatting
-    from sidestream.results.results import ChunkFold, fold
+    from sidestream.results.chunks import ChunkFold
+    from sidestream.results.results import fold
 
     folding = ChunkFold()
     result = fold([chunk for part in view.parts for chunk in folding.feed(part)])

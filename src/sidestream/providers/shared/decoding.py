@@ -35,6 +35,9 @@ NOT_JSON = (ValueError, RecursionError)
 NOT_DELTA = (msgspec.DecodeError, UnicodeError, RecursionError)
 """Exceptions that a typed decode raises for an event of another shape, or one that is nested too deeply for any."""
 
+NOT_HOSTED_DELTA = (*NOT_DELTA, KeyError, TypeError)
+"""Exceptions that reading the fields of an event raises, too, if it has others."""
+
 UNREADABLE = (msgspec.ValidationError, UnicodeError)
 """Exceptions that a conversion raises. UnicodeError comes from a lone surrogate in a value of the wrong type."""
 

@@ -18,7 +18,8 @@ from sidestream.parts import StreamPart
 from sidestream.protocols.ai_sdk.content import user_parts
 from sidestream.protocols.ai_sdk.message import Chunk, UIMessageEncoder
 from sidestream.protocols.ai_sdk.snapshot import UIMessageFold
-from sidestream.results.results import ChatResult, ChunkFold, fold as fold_chunks
+from sidestream.results.chunks import ChunkFold
+from sidestream.results.results import ChatResult, fold as fold_chunks
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.file_links import PATH
 from sidestream.server.server import Server

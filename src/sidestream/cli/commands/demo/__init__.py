@@ -232,7 +232,8 @@ async def play_claims(screen: Screen, number: int, clock: Callable[[], float] | 
     from sidestream.agent.agent import Agent
     from sidestream.portable.here import Staged
     from sidestream.portable.tools.functions import Functions
-    from sidestream.results.results import ChunkFold, fold
+    from sidestream.results.chunks import ChunkFold
+    from sidestream.results.results import fold
     from sidestream.tools.tool import Tool
 
     screen.gap()

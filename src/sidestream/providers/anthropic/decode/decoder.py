@@ -1,13 +1,14 @@
 """The Messages decoder: one event table, one pure decoder per response, and a fast path for consecutive deltas."""
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import is_object, is_too_deep
+from sidestream.jsontext import MAX_SHALLOW_BYTES, JsonObject, is_too_deep
 from sidestream.messages.fold import Batch
 from sidestream.parts import Error, ReasoningDelta, TextDelta, ToolEvent, ToolInputDelta
 from sidestream.providers.anthropic.context import MessagesContext
@@ -15,6 +16,7 @@ from sidestream.providers.anthropic.decode import handlers, outcome, shapes
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
 from sidestream.providers.shared.decoding import (
     NOT_DELTA,
+    NOT_HOSTED_DELTA,
     UNREADABLE,
     EventRow,
     ResponseDecoder,
@@ -98,30 +100,42 @@ def read_deltas(growing: BlockState, events: Iterator[bytes], out: Batch) -> byt
 
 def _read_hosted(block: BlockState, events: Iterator[bytes], out: Batch) -> bytes | None:
     """Decode input deltas of a call that the provider executes. Their tool events hold the JSON verbatim."""
-    place, part_id, tool, portable, stage = (
-        block.index,
-        block.part_id,
-        block.tool,
-        block.portable_tool,
-        block.growing,
-    )
-    keep = block.deltas.append
+    place = block.index
+    kept: list[JsonObject] = []
+    texts: list[str] = []
     for data in events:
         try:
             event = _event(data)
-        except NOT_DELTA:
-            return data
-        index, delta = event.get("index"), event.get("delta")
-        if index != place or type(index) is not int or not is_object(delta):
-            return data
-        text = delta.get("partial_json")
-        if not text or type(text) is not str or delta.get("type") != "input_json_delta" or event.get("type") != _EVENT:
-            return data
-        if is_too_deep(data):  # the tool event would hold it verbatim
-            return data
-        keep(text)
-        out.parts += ToolEvent(portable, stage, event, part_id, index, tool, "delta"), ToolInputDelta(part_id, text)
-    return None
+            delta = event["delta"]
+            text, index = delta["partial_json"], event["index"]
+            if event["type"] != _EVENT or delta["type"] != "input_json_delta":
+                break
+        except NOT_HOSTED_DELTA:
+            break
+        if type(text) is not str or not text or index != place or type(index) is not int:
+            break
+        if len(data) > MAX_SHALLOW_BYTES and is_too_deep(data):  # the tool event would hold it verbatim
+            break
+        kept.append(event)
+        texts.append(text)
+    else:
+        data = None
+    block.deltas += texts
+    out.grow_input(
+        map(
+            ToolEvent,
+            repeat(block.portable_tool),
+            repeat(block.growing),
+            kept,
+            repeat(block.part_id),
+            repeat(place),
+            repeat(block.tool),
+            repeat("delta"),
+        ),
+        block.part_id,
+        texts,
+    )
+    return data
 
 
 EVENTS: dict[str, EventRow] = {

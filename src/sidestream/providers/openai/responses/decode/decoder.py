@@ -1,12 +1,15 @@
 """Decoder for Responses events: the event table, the decoder, and a fast path for text deltas."""
 
+import sys
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.jsontext import JsonObject
 from sidestream.messages.fold import Batch
 from sidestream.parts import Error, ReasoningDelta, Stage, TextDelta, ToolEvent, ToolInputDelta
 from sidestream.providers.openai.responses.decode import handlers, outcome, reasoning, shapes, text
@@ -14,6 +17,7 @@ from sidestream.providers.openai.responses.decode.state import ItemState, Respon
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import (
     NOT_DELTA,
+    NOT_HOSTED_DELTA,
     UNREADABLE,
     EventRow,
     ResponseDecoder,
@@ -59,6 +63,10 @@ _summary = msgspec.json.Decoder(_Summary | _SummaryDone).decode
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
+_NONE_YET = sys.maxsize
+"""Sequence number before the first one, which only the tables read, since it tells nothing about the order."""
+
+
 class BlockCursor:
     """The block of the last delta of text or of a summary, and its position."""
 
@@ -87,7 +95,7 @@ class BlockCursor:
         """Decode events that only extend the block."""
         s, block, position, decode, shape = self.state, self.block, self.index, self.decode, self.shape
         index, item = self.place
-        sequence, is_numbered = s.sequence, s.is_numbered
+        before = sequence = s.sequence if s.sequence >= 0 else _NONE_YET
         texts: list[str] = []
         keep = texts.append
         for data in events:
@@ -103,12 +111,12 @@ class BlockCursor:
             if number is not None:
                 if number <= sequence:
                     break
-                is_numbered = is_numbered or sequence >= 0
                 sequence = number
             keep(e.delta)
         else:
             data = None
-        s.sequence, s.is_numbered = sequence, is_numbered
+        if sequence != before:
+            s.sequence, s.is_numbered = sequence, True
         block.deltas += texts
         out.grow(self.part, block.id, texts)
         return data
@@ -126,28 +134,40 @@ class CodeCursor:
 
     def read(self, events: Iterator[bytes], out: Batch) -> bytes | None:
         """Decode events that only extend the code."""
-        s, part_id, keep = self.state, self.item.part_id, self.item.streamed.append
+        s, part_id = self.state, self.item.part_id
         index, item_id = self.place
+        sequence = s.sequence if s.sequence >= 0 else _NONE_YET
+        kept: list[JsonObject] = []
+        texts: list[str] = []
         for data in events:
             try:
                 event = _object(data)
-            except NOT_DELTA:
-                return data
-            code, number = event.get("delta"), event.get("sequence_number")
-            if event.get("type") != _CODE_DELTA or event.get("item_id") != item_id or not code or type(code) is not str:
-                return data
-            place = event.get("output_index")
-            if type(place) is not int or place != index or type(number) is not int or number <= s.sequence:
-                return data
-            if "content_index" in event or "logprobs" in event or jsontext.is_too_deep(data):
-                return data
-            s.is_late(number)
-            keep(code)
-            out.parts += (
-                ToolEvent("code_interpreter", "delta", event, part_id, index, "code_interpreter", "delta"),
-                ToolInputDelta(part_id, jsontext.escape(code)),
-            )
-        return None
+                code, number, place = event["delta"], event["sequence_number"], event["output_index"]
+                if event["type"] != _CODE_DELTA or event["item_id"] != item_id:
+                    break
+            except NOT_HOSTED_DELTA:
+                break
+            if type(code) is not str or not code or type(place) is not int or place != index:
+                break
+            if type(number) is not int or number <= sequence:
+                break
+            if "content_index" in event or "logprobs" in event:
+                break
+            if len(data) > jsontext.MAX_SHALLOW_BYTES and jsontext.is_too_deep(data):
+                break
+            sequence = number
+            kept.append(event)
+            texts.append(code)
+        else:
+            data = None
+        if texts:
+            s.sequence, s.is_numbered = sequence, True
+            self.item.streamed += texts
+            tool = repeat("code_interpreter")
+            delta = repeat("delta")
+            made = map(ToolEvent, tool, delta, kept, repeat(part_id), repeat(index), tool, delta)
+            out.grow_input(made, part_id, jsontext.escaped(texts))
+        return data
 
 
 def read_deltas(growing: BlockCursor | CodeCursor, events: Iterator[bytes], out: Batch) -> bytes | None:
