@@ -65,6 +65,7 @@ LITERAL = [
     ("Hamlet was staged in Elsinore, not in London.", "Hamlet was staged in Elsinore."),
     ("The shop closes at 5 p.m. The café stays open.", "The café stays open."),
     ("They met on Friday, 13 March 2020, at noon.", "They met on 13 March 2020."),
+    ("Bergen has 280,000 people.", "and Bergen has 280,000 people."),
 ]
 UNSUPPORTED = [
     ("The dose is 0.5 mg/kg.", "The dose is 0.5 mg."),

@@ -29,6 +29,8 @@ _FRAME = re.compile(
     r"|page|file|paper) (?:says|states|notes|reports|explains|shows|writes|adds|confirms|mentions)(?: that|:)?)\s+",
     re.IGNORECASE,
 )
+_JOINT = re.compile(r"[\s,;]*\b(?:and|but|while|whereas)\s+(?=\S)")
+"""Matches the beginning of a claim that is the second part of a sentence."""
 _ORDER: tuple[EvidenceState, ...] = ("quoted", "supported", "contradicted", "not-found")
 
 
@@ -86,6 +88,7 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
         return _judge_unspaced(claim, passage)
     framed = _FRAME.match(claim)
     body = claim[framed.end() :] if framed is not None and framed.end() < len(claim) else claim
+    body = _JOINT.sub("", body, 1) if _JOINT.match(body) else body
     said = tokens(body, continental=is_continental(body))
     if not any(_is_content(token) for token in said):
         return Evidence("not-found", "the claim has no words to compare")

@@ -108,10 +108,12 @@ SPEAKERS: Final = words("he she they we i")
 """Pronouns in the frame of a quotation that may not replace one another."""
 
 ABBREVIATIONS: Final = words(
-    "mr mrs ms dr prof st sr jr vs no nr inc ltd co corp dept approx est fig vol al etc e.g i.e eg ie cf ca z.b bzw "
+    "mr mrs ms dr prof st sr jr vs inc ltd co corp dept approx est al etc e.g i.e eg ie cf ca z.b bzw "
     "jan feb mar apr jun jul aug sep sept oct nov dec gen col capt lt rev hon gov sen rep u.s u.k u.n a.m p.m "
-    "mt sgt maj pres bros messrs nos pp ed eds ph.d d.c e.u u.s.a mio mrd"
+    "mt sgt maj pres bros messrs ed eds ph.d d.c e.u u.s.a mio mrd"
 )
+BEFORE_DIGITS: Final = words("no nr nos fig vol pp")
+"""Words that are abbreviations before a number only."""
 MAY_END: Final = words("a.m p.m etc inc ltd co corp jr sr u.s u.k u.n e.u d.c u.s.a")
 """Abbreviations that often end a sentence."""
 STARTERS: Final = words(

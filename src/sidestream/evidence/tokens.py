@@ -25,7 +25,7 @@ _PIECE = re.compile(
     r"|(?P<digits>\d+)"
 )
 _BREAK = re.compile(
-    r"[.!?][\"'”’»)\]*_]*\s+(?=[\"'“‘„«(\[*_]*[^\Wa-z_])|[。！？]|\n\s*\n|\n(?=\s*(?:[-*•#>|]|\d{1,3}[.)]\s))|\n"
+    r"[.!?][\"'”’»)\]*_]*\s+(?=(?:[-*•]\s+)?[\"'“‘„«(\[*_]*[^\Wa-z_])|[。！？]|\n\s*\n|\n(?=\s*(?:[-*•#>|]|\d{1,3}[.)]\s))|\n"
 )
 _LAST_WORD = re.compile(r"[\w.]+$")
 _INITIAL = re.compile(r"(?:^|[^\W\d_]\.?\s|\()[A-Z]$")
@@ -130,6 +130,8 @@ def _is_end(text: str, start: int, found: re.Match[str]) -> bool:
         following = re.match(r"[^\W\d_]+", text[found.end() : found.end() + 12])
         return following is None or following[0].casefold() not in numbers.MONTHS
     is_initial = len(word) == 1 and word.isalpha() and _INITIAL.search(text, start, found.start()) is not None
+    if word in lexicon.BEFORE_DIGITS:
+        return not text[found.end() : found.end() + 1].isdigit()
     if word in lexicon.MAY_END:
         following = re.match(r"[A-Z][a-z]*", text[found.end() : found.end() + 12])
         return following is not None and following[0].casefold() in lexicon.STARTERS
