@@ -348,7 +348,7 @@ def _may_skip(sentence: Sequence[Token], start: int, end: int) -> bool:
     enclosed = any(mark in run[0].gap for mark in ",(—") and any(mark in following.gap for mark in ",)—")
     if enclosed and not any(token.key in lexicon.CONJUNCTIONS for token in run):
         return True
-    if any(map(_has_dash_or_colon, (*run, following))) or any("," in token.gap for token in run[1:]):
+    if any(map(_has_dash_or_colon, (*run, following))) or any("," in token.gap for token in run[1:-1]):
         return False
     last = run[-1].key
     if last in lexicon.CONJUNCTIONS and last not in lexicon.ALTERNATIVES and last not in lexicon.CLAUSE_BREAKS:
