@@ -55,6 +55,13 @@ def test_citation_marker_becomes_source_spanning_sentence():
     )
 
 
+@requirement("R129")
+def test_abbreviation_does_not_end_cited_sentence():
+    sentence = "Dr. Ott of the U.S. Army paid approx. 5 dollars"
+    text, sources, _ = marked(f"It is old. {sentence} [cite:1] [cite:1]. Bye.")
+    assert [text[source.start : source.end] for source in sources] == [sentence] * 2
+
+
 @given(st.lists(st.integers(0, len(ANSWER)), max_size=8))
 def test_deltas_can_be_split_anywhere(cuts: list[int]):
     edges = sorted({0, len(ANSWER), *cuts})

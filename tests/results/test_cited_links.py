@@ -206,6 +206,12 @@ def test_span_outside_text_is_not_marker(span: tuple[Any, Any]) -> None:
         ("- One thing. - Two. ", "- Two."),
         ("Intro:\n1. It is so ", "It is so"),
         ('He said "no." Then ', "Then"),
+        (
+            "It closed. Dr. Ott of the U.S. Army paid approx. 5 dollars. ",
+            "Dr. Ott of the U.S. Army paid approx. 5 dollars.",
+        ),
+        ("It closed. See Fig. 3 and No. 5. ", "See Fig. 3 and No. 5."),
+        ("Er ging. Am 3. Mai kam er. ", "Am 3. Mai kam er."),
         ("", ""),
     ],
 )

@@ -96,9 +96,11 @@ class Client:
 
 
 @asynccontextmanager
-async def chatting(fake: FakeProvider, path: Path, tokens: Any = (), **agent: Any) -> AsyncGenerator[Client]:
+async def chatting(
+    fake: FakeProvider, path: Path, tokens: Any = (), provider: str = "openai-responses", **agent: Any
+) -> AsyncGenerator[Client]:
     """A server with one agent, and a client."""
-    main = Agent("openai-responses", base_url=fake.base_url, api_key="key-0123456789", **agent)
+    main = Agent(provider, base_url=fake.base_url, api_key="key-0123456789", **agent)
     settings = ServerSettings(agents={"main": main}, default="main", tokens=tuple(tokens), **OPEN)
     server = Server(settings, open_store(path / "talks.db"))
     async with asyncio.timeout(BOUND_S), serving(app_of(server)) as url, aiohttp.ClientSession() as session:

@@ -1,5 +1,6 @@
 """Comparison of a claim's tokens with those of one sentence: the same words in the same order, and what differs."""
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -16,7 +17,15 @@ NEGATIONS = stems_of(lexicon.NEGATIONS)
 _NEGATING = stems_of(lexicon.NEGATING)
 _LIMITS = stems_of(lexicon.LIMITS)
 _LOCAL_LIMITS = stems_of(lexicon.LOCAL_LIMITS)
+_FACTIVE = stems_of(lexicon.FACTIVE)
+_UNREAL = stems_of(lexicon.UNREAL)
+_COMPANY_FORMS = stems_of(lexicon.COMPANY_FORMS)
+_UNTIL = stems_of(lexicon.UNTIL)
+_ALL_BUT = stems_of(lexicon.ALL_BUT)
+_BEHIND_NUMBER = stems_of(lexicon.BEHIND_NUMBER)
 _SYMMETRIC = stems_of(lexicon.SYMMETRIC)
+_CODE = re.compile(numbers.CODE)
+_ORDINAL = re.compile(r"\d+\.")
 _WEEKDAYS = {stem(day): day for day in numbers.WEEKDAYS}
 _MONTHS = {stem(name): number for name, number in numbers.MONTHS.items()}
 _MAX_NAME = 4
@@ -181,6 +190,8 @@ def _single_conflict(claimed: Token, found: Token) -> CheckName | None:
         return None
     if found.key in OPPOSITES.get(claimed.key, ()):
         return "polarity"
+    if _CODE.fullmatch(claimed.key) and _CODE.fullmatch(found.key):
+        return "number" if re.sub(r"\d", "", claimed.key) == re.sub(r"\d", "", found.key) else None
     if claimed.key in _WEEKDAYS and found.key in _WEEKDAYS:
         return "date"
     if claimed.key in _MONTHS and found.key in _MONTHS and claimed.is_name and found.is_name:
@@ -238,19 +249,42 @@ def _limit(claim: Sequence[Token], sentence: Sequence[Token], positions: Sequenc
         if key not in _LOCAL_LIMITS or (first - 2 <= at <= last):
             return sentence[at].text
     for at in positions:
-        is_rate = at + 1 < end and at + 1 not in kept and sentence[at + 1].key == "per"
-        if is_rate and isinstance(sentence[at].value, Quantity):
+        if at + 1 < end and at + 1 not in kept and _limits_number(sentence, at):
             return _text(sentence[at + 1 : at + 3])
         if at + 2 < end and at + 2 not in kept and _is_range(sentence[at : at + 3]):
             return _text(sentence[at + 1 : at + 3])
+    is_score = any(isinstance(sentence[at].value, Quantity) for at in (last - 1, last) if at in kept)
+    if is_score and last + 2 < end and sentence[last + 1].key == "to" and sentence[last + 2].value is not None:
+        return _text(sentence[last + 1 : last + 3])
+    if end > last + 1 and sentence[last + 1].key in lexicon.ALTERNATIVES:
+        return _text(sentence[last + 1 : last + 3])
+    if claim and any(sentence[at].key in NEGATIONS for at in positions):
+        until = next((token for token in sentence[last + 1 : end] if token.key in _UNTIL), None)
+        if until is not None:
+            return until.text
+    if first and (unreal := next((token for token in sentence[begin:first] if token.key in _UNREAL), None)) is not None:
+        return unreal.text
     if not _begins_clause(sentence, first):
         return _text(sentence[max(begin, first - 2) : first])
     for place, (one, other) in enumerate(pairwise(positions)):
+        if claim and _has_dash_or_colon(sentence[other]) and not claim[place + 1].gap.strip():
+            return sentence[other].gap.strip()
         if other > one + 1 and not _may_skip(sentence, one + 1, other):
             return _text(sentence[one + 1 : other])
         if claim and other > one + 1 and sentence[one].is_possessive and not claim[place].is_possessive:
             return _text(sentence[one:other])
     return None
+
+
+def _limits_number(sentence: Sequence[Token], at: int) -> bool:
+    """Return whether the word behind a number changes what it means: "$5 an hour", "480 BC", "3 or more"."""
+    following = sentence[at + 1]
+    if not isinstance(sentence[at].value, Quantity | Day):
+        return False
+    is_count = (
+        isinstance(following.value, Quantity) and at + 2 < len(sentence) and sentence[at + 2].key in _BEHIND_NUMBER
+    )
+    return following.key in _BEHIND_NUMBER or is_count or following.gap.strip() == "/"
 
 
 def _is_range(tokens: Sequence[Token]) -> bool:
@@ -262,19 +296,25 @@ def _is_range(tokens: Sequence[Token]) -> bool:
 def clause(sentence: Sequence[Token], first: int, last: int) -> tuple[int, int]:
     """Return the start and end of the clauses that hold the tokens between two positions."""
     begin = first
-    while begin > 0 and not _is_boundary(sentence[begin]):
+    while begin > 0 and not _is_boundary(sentence, begin):
         begin -= 1
     end = last + 1
-    while end < len(sentence) and not _is_boundary(sentence[end]):
+    while end < len(sentence) and not _is_boundary(sentence, end):
         end += 1
     return begin, end
 
 
-def _is_boundary(token: Token) -> bool:
+def _is_boundary(sentence: Sequence[Token], at: int) -> bool:
     """Return whether another clause begins at this token."""
-    if any(mark in token.gap for mark in ";:—") or " – " in token.gap or " - " in token.gap:
+    token = sentence[at]
+    if _has_dash_or_colon(token) or ("," in token.gap and token.key in lexicon.CLAUSE_WORDS):
         return True
-    return ("," in token.gap and token.key in lexicon.CLAUSE_WORDS) or token.key in lexicon.CLAUSE_BREAKS
+    is_negative_part = token.key == "and" and at + 1 < len(sentence) and sentence[at + 1].key in _NEGATING
+    return is_negative_part or token.key in lexicon.CLAUSE_BREAKS
+
+
+def _has_dash_or_colon(token: Token) -> bool:
+    return any(mark in token.gap for mark in ";:—") or " – " in token.gap or " - " in token.gap
 
 
 def _begins_clause(sentence: Sequence[Token], first: int) -> bool:
@@ -284,8 +324,14 @@ def _begins_clause(sentence: Sequence[Token], first: int) -> bool:
     token, before = sentence[first], sentence[first - 1]
     if any(mark in token.gap for mark in ',;:—("“„«') or " – " in token.gap:
         return True
-    if before.key in lexicon.CONJUNCTIONS or before.key == "that":
-        return True
+    if before.key == "that":
+        return first == 1 or sentence[first - 2].key in _FACTIVE
+    if before.key == "but" and first > 1 and sentence[first - 2].key in _ALL_BUT:
+        return False
+    if before.key in lexicon.CONJUNCTIONS:
+        return before.key not in lexicon.ALTERNATIVES
+    if first == 1 and len(before.text) <= 3 and token.gap[:1] in (")", ".") and before.text.isalnum():
+        return True  # The number of an item or a paragraph.
     opening = sentence[0].key in lexicon.PREPOSITIONS or isinstance(sentence[0].value, Day)
     return opening and isinstance(before.value, Day) and first <= 3
 
@@ -296,20 +342,35 @@ def _may_skip(sentence: Sequence[Token], start: int, end: int) -> bool:
     following = sentence[end]
     if following.value is not None and any(token.key in lexicon.BOUND_TO_NUMBER for token in run):
         return False
-    if run[-1].key in lexicon.CONJUNCTIONS:
+    is_weekday = len(run) == 1 and run[0].key in _WEEKDAYS and isinstance(following.value, Day)
+    if is_weekday or all(token.key in _COMPANY_FORMS for token in run):
         return True
     enclosed = any(mark in run[0].gap for mark in ",(—") and any(mark in following.gap for mark in ",)—")
     if enclosed and not any(token.key in lexicon.CONJUNCTIONS for token in run):
         return True
-    has_conjunction = any(token.key in lexicon.CONJUNCTIONS for token in run)
-    if has_conjunction or any("," in token.gap for token in run[1:]):
+    if any(map(_has_dash_or_colon, (*run, following))) or any("," in token.gap for token in run[1:-1]):
+        return False
+    last = run[-1].key
+    if last in lexicon.CONJUNCTIONS and last not in lexicon.ALTERNATIVES and last not in lexicon.CLAUSE_BREAKS:
+        return following.key not in lexicon.PREPOSITIONS  # "…, and in 2020 it closed" is another statement.
+    if any(token.key in lexicon.CONJUNCTIONS or token.key in lexicon.RELATIVES for token in run):
         return False
     if run[0].key in lexicon.PREPOSITIONS:
-        return len(run) <= _MAX_PHRASE
-    if run[0].key in lexicon.RELATIVES:
-        return False
-    plain = all(token.is_word and not token.is_name and token.key not in lexicon.PRONOUNS for token in run)
-    return plain and len(run) <= _MAX_RUN
+        return len(run) <= _MAX_PHRASE and run[0].key not in lexicon.BEFORE_CLAUSE
+    return len(run) <= _MAX_RUN and all(map(_is_plain, run))
+
+
+def _is_plain(token: Token) -> bool:
+    """Return whether a word only adds to others. A form of "be", or "second" before "largest", does more."""
+    return (
+        token.is_word
+        and not token.is_name
+        and token.text.isascii()
+        and token.key not in lexicon.PRONOUNS
+        and token.key not in lexicon.BE
+        and token.key not in lexicon.PREPOSITIONS
+        and not _ORDINAL.fullmatch(token.key)
+    )
 
 
 def negation_conflict(claim: Sequence[Token], sentence: Sequence[Token]) -> Conflict | None:

@@ -29,6 +29,8 @@ _FRAME = re.compile(
     r"|page|file|paper) (?:says|states|notes|reports|explains|shows|writes|adds|confirms|mentions)(?: that|:)?)\s+",
     re.IGNORECASE,
 )
+_JOINT = re.compile(r"[\s,;]*\b(?:and|but|while|whereas)\s+(?=\S)")
+"""Matches the beginning of a claim that is the second part of a sentence."""
 _ORDER: tuple[EvidenceState, ...] = ("quoted", "supported", "contradicted", "not-found")
 
 
@@ -86,6 +88,7 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
         return _judge_unspaced(claim, passage)
     framed = _FRAME.match(claim)
     body = claim[framed.end() :] if framed is not None and framed.end() < len(claim) else claim
+    body = _JOINT.sub("", body, 1) if _JOINT.match(body) else body
     said = tokens(body, continental=is_continental(body))
     if not any(_is_content(token) for token in said):
         return Evidence("not-found", "the claim has no words to compare")
@@ -218,9 +221,13 @@ def _moved_date(claim: Sequence[Token], said: Sequence[Token]) -> bool:
     matched = alignment.match(alignment.without(claim, dated[0]), rest)
     if matched is None or not matched.is_support:
         return False
-    span = rest[matched.positions[0] : matched.positions[-1] + 1]
-    others = [token for token in said if isinstance(token.value, Day) and token is not same[0]]
-    return not any(token in span for token in others) and not any(token.key in lexicon.CONJUNCTIONS for token in rest)
+    if any(isinstance(token.value, Day) for token in rest) or any(token.key in lexicon.CONJUNCTIONS for token in rest):
+        return False
+    kept = [rest[at] for at in matched.positions]
+    begin, end = alignment.clause(said, said.index(kept[0]), said.index(kept[-1]))
+    at = said.index(same[0])
+    head = at - (at > 0 and said[at - 1].key in ("in", "on"))
+    return begin <= at < end and (head == 0 or said[head - 1] in kept)  # Not a date of a relative clause.
 
 
 def _contradicted(conflict: Conflict, claim: Sequence[Token], place: tuple[int, int]) -> Evidence:
@@ -282,7 +289,8 @@ def _framed_quote(
     outside = [token for token in said if not any(a <= sentence.start + token.start < b for a, b in places)]
     others = [token for token in tokens(frame) if token.key not in _REPORTING]
     known = {token.key for token in outside}
-    if any(token.key not in known for token in others):
+    speakers = [{token.key for token in side} & lexicon.SPEAKERS for side in (tokens(frame), outside)]
+    if any(token.key not in known for token in others) or (all(speakers) and not speakers[0] <= speakers[1]):
         return None
     around = {token.key for token in others} | _REPORTING
     dropped = next((t for t in outside if t.key in alignment.NEGATIONS and t.key not in around), None)

@@ -12,10 +12,12 @@ IGNORED: Final = words("a an the do does did also too however moreover furthermo
 """Words that a claim may have or lack."""
 
 NEGATIONS: Final = words(
-    "not no never none nobody nothing nowhere neither nor without hardly scarcely barely cannot unable fail refuse "
-    "deny lack rather instead except excluding "
+    "not no never none nobody nothing nowhere neither nor without hardly scarcely barely cannot unable rather instead "
+    "except excluding "
     "nicht kein keine keinen keinem keiner keines nie niemals ohne weder noch "
-    "pas jamais sans aucun aucune rien ni nunca sin ningún ninguna niente senza mai nessuno"
+    "pas jamais sans aucun aucune rien ni nunca sin ningún ninguna niente senza mai nessuno "
+    "niet geen nooit zonder não sem nenhum nenhuma inte ej aldrig utan ikke uden nigdy żaden bez "
+    "není nejsou nikdy ei eivät nem nincs soha nu niciodată değil yok tidak bukan không не нет ни никогда без ні δεν μη"
 )
 """Words that negate a sentence or a part of it."""
 
@@ -29,12 +31,15 @@ LIMITS: Final = words(
     "may might could would should can will shall must ought likely unlikely possibly perhaps maybe probably "
     "potentially allegedly reportedly supposedly apparently seemingly purportedly if unless whether provided assuming "
     "expect plan propose consider hope aim want intend attempt try seek claim allege believe rumour rumor suggest "
-    "predict forecast estimate doubt dispute false untrue wrong myth only formerly "
+    "predict forecast estimate doubt dispute false untrue wrong myth only formerly suppose fear "
+    "argue contend speculate assume guess pretend "
     "vielleicht wenn falls angeblich könnte soll sollte nur si seulement"
 )
 """Words of a source that limit its whole sentence, so that a claim without them says more."""
 
 LOCAL_LIMITS: Final = words(
+    "fail refuse deny lack little stop cease quit halt avoid prevent forbid prohibit ban decline "
+    "neglect omit forget oppose abandon cancel "
     "former fake alleged proposed planned would acting deputy vice ex some most many few several all every each both "
     "almost nearly about around approximately roughly circa more less fewer over under above below least up until "
     "partly partially mainly mostly largely chiefly primarily predominantly "
@@ -48,15 +53,40 @@ PREPOSITIONS: Final = words(
     "von in an auf bei mit für aus zu im am zum zur de du des à en dans sur par pour avec"
 )
 RELATIVES: Final = words("who which that whose whom where when")
+BEFORE_CLAUSE: Final = words("after before since as until till than")
+"""Prepositions that may begin a clause."""
 CONJUNCTIONS: Final = words("and or but while whereas although though yet und oder aber et ou mais")
-CLAUSE_WORDS: Final = words("but while whereas although though because so yet and or which who aber während mais")
+CLAUSE_WORDS: Final = words(
+    "but while whereas although though because so yet and or which who not no never none neither nor aber während mais"
+)
 """Words that begin another clause behind a comma."""
-CLAUSE_BREAKS: Final = words("but while whereas although though")
+CLAUSE_BREAKS: Final = words("but while whereas although though because")
 """Words that begin another clause without a comma."""
+ALTERNATIVES: Final = words("or oder ou")
+BE: Final = words("is was are were be been being")
+FACTIVE: Final = words(
+    "say state write note report add explain tell read remark declare announce confirm show find reveal discover "
+    "prove demonstrate know conclude establish mean warn observe learn see realise realize recognise recognize "
+    "acknowledge admit fact news"
+)
+"""Words whose "that" introduces a statement of the source."""
+UNREAL: Final = words(
+    "apart aside except besides unlike disprove debunk refute discredit fictional hypothetical legend myth film movie "
+    "novel story tale fable dream theory hypothesis scenario rumour rumor game play"
+)
+"""Words of an opening phrase that limit what follows it: "In the film, …", "Apart from Peru, …"."""
+ALL_BUT: Final = words("anyone anybody everyone everybody anything everything nobody nothing none all any no")
+"""Words whose "but" means "except"."""
 BOUND_TO_NUMBER: Final = words(
-    "to from over under above below before after since until than at least most up < > ≤ ≥ ≈ ± ~"
+    "to from between over under above below before after since until than at least most up < > ≤ ≥ ≈ ± ~"
 )
 """Words that change what the number behind them means."""
+BEHIND_NUMBER: Final = words(
+    "per every each times time twice once daily weekly monthly yearly annually hourly bc bce ad ce ago or"
+)
+"""Words that change what the number before them means."""
+UNTIL: Final = words("until till before unless")
+COMPANY_FORMS: Final = words("incorporated limited corporation company co llc plc ag gmbh sa")
 PRONOUNS: Final = words("he she it they we i you him her them us me his its their our your my this these those")
 
 SYMMETRIC: Final = words(
@@ -74,10 +104,29 @@ REPORTING: Final = words(
 )
 """Words around a quotation that only say whose words follow."""
 
+SPEAKERS: Final = words("he she they we i")
+"""Pronouns in the frame of a quotation that may not replace one another."""
+
 ABBREVIATIONS: Final = words(
-    "mr mrs ms dr prof st sr jr vs no nr inc ltd co corp dept approx est fig vol al etc e.g i.e eg ie cf ca z.b bzw "
-    "jan feb mar apr jun jul aug sep sept oct nov dec gen col capt lt rev hon gov sen rep u.s u.k u.n a.m p.m"
+    "mr mrs ms dr prof st sr jr vs inc ltd co corp dept approx est al etc e.g i.e eg ie cf ca z.b bzw "
+    "jan feb mar apr jun jul aug sep sept oct nov dec gen col capt lt rev hon gov sen rep u.s u.k u.n a.m p.m "
+    "mt sgt maj pres bros messrs ed eds ph.d d.c e.u u.s.a mio mrd"
 )
+BEFORE_DIGITS: Final = words("no nr nos fig vol pp")
+"""Words that are abbreviations before a number only."""
+MAY_END: Final = words("a.m p.m etc inc ltd co corp jr sr u.s u.k u.n e.u d.c u.s.a")
+"""Abbreviations that often end a sentence."""
+STARTERS: Final = words(
+    "the it he she they we in on at this that these those its his her their but and however if when after before for "
+    "as there no"
+)
+"""Words that begin a sentence behind such an abbreviation if they are capitalised."""
+TITLES: Final = {
+    "gen": "general", "col": "colonel", "capt": "captain", "lt": "lieutenant", "sgt": "sergeant", "maj": "major",
+    "prof": "professor", "dr": "doctor", "rev": "reverend", "gov": "governor", "sen": "senator", "pres": "president",
+    "mt": "mount", "dept": "department", "inc": "incorporated", "corp": "corporation", "ltd": "limited",
+}  # fmt: skip
+"""Abbreviated word of a name → full form."""
 
 IRREGULAR: Final = {
     form: base
@@ -180,9 +229,28 @@ ORDINALS: Final = {
             "tenth",
             "eleventh",
             "twelfth",
+            "thirteenth",
+            "fourteenth",
+            "fifteenth",
+            "sixteenth",
+            "seventeenth",
+            "eighteenth",
+            "nineteenth",
+            "twentieth",
         ]
     )
 }
+FRACTIONS: Final = {
+    name: below
+    for names, below in (
+        ("half halves", 2), ("third thirds", 3), ("quarter quarters fourth fourths", 4), ("fifth fifths", 5),
+        ("sixth sixths", 6), ("seventh sevenths", 7), ("eighth eighths", 8), ("ninth ninths", 9), ("tenth tenths", 10),
+    )
+    for name in names.split()
+}  # fmt: skip
+"""Part of a whole → denominator."""
+BEFORE_FRACTION: Final = words("by to from of than about almost nearly roughly over under only around")
+"""Words before "a third" that tell it from an ordinal."""
 
 
 def opposites() -> dict[str, frozenset[str]]:

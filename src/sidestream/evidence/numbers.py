@@ -69,6 +69,8 @@ NUMBER: Final = (
     r"|\d+(?:[.,]\d+)?|(?<![\w.,])\.\d+"
 )
 """Matches an unsigned number."""
+CODE: Final = r"\d+(?::\d+)+(?:\.\d+)?(?!\w)|(?!\d{1,3}(?:\.\d{3})+(?![.\d]))\d+(?:\.\d+){2,}(?![\w,])"
+"""Matches digits that are not a quantity: a time or ratio such as "16:30", a version or address such as "1.2.3"."""
 _AMBIGUOUS: Final = re.compile(r"[0-9][.,][0-9]{3}(?![0-9])")
 _CONTINENTAL: Final = re.compile(
     r"[0-9]\.[0-9]{3}(?:,[0-9]+|\.[0-9]{3})|(?<![0-9.,])[0-9]+,(?:[0-9]{1,2}|[0-9]{4,})(?![0-9.,]*[0-9])"
@@ -83,6 +85,8 @@ SCALES: Final = {
     "milliarden": 1e9, "milliard": 1e9, "milliards": 1e9, "mrd": 1e9, "trillion": 1e12, "trillions": 1e12, "tn": 1e12,
     "trn": 1e12, "dozen": 12.0,
 }  # fmt: skip
+JOINED_SCALES: Final = {"K": 1e3, "M": 1e6, "B": 1e9}
+"""Capitals that are scales directly behind a number."""
 MONEY_SCALES: Final = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 """Letters that are scales directly behind an amount of money."""
 
@@ -105,7 +109,7 @@ time s 604800: week weeks; time s 1e-3: ms millisecond milliseconds; time s 1e-6
 time s 1e-9: ns nanosecond nanoseconds; month month 1: month months; month month 12: year years
 month month 120: decade decades; month month 1200: century centuries; energy J 1: j joule joules
 energy J 1e3: kj kilojoule kilojoules; energy J 3.6e6: kwh; energy J 3.6e9: mwh; energy J 3.6e12: gwh
-energy J 3.6e15: twh; calorie cal 1: kcal calorie calories; power W 1: w watt watts
+energy J 3.6e15: twh; energy J 3600: wh; calorie cal 1: kcal calorie calories; power W 1: w watt watts
 power W 1e3: kw kilowatt kilowatts; power W 1e6: mw megawatt megawatts; power W 1e9: gw gigawatt gigawatts
 horsepower hp 1: hp horsepower; volt V 1: v volt volts; volt V 1e3: kv kilovolt kilovolts
 ampere A 1: amp amps ampere amperes; ampere A 1e-3: ma milliamp milliamps; data B 1: byte bytes
@@ -120,13 +124,19 @@ degree ° 1: degree degrees °; celsius °C 1: °c celsius; fahrenheit °F 1: °
 percent % 1: % percent prozent; points pp 1: pp; permille ‰ 1: ‰; USD $ 1: usd dollar dollars $ us$
 EUR € 1: eur euro euros €; GBP £ 1: gbp £ sterling; JPY ¥ 1: jpy yen ¥; CHF CHF 1: chf franc francs franken
 INR ₹ 1: inr rupee rupees ₹; CNY CNY 1: cny rmb yuan; SEK kr 1: sek krona kronor; NOK kr 1: nok
-DKK kr 1: dkk krone kroner; speed m/s 0.44704: mph; cent c 1: cent cents; penny p 1: pence penny
+DKK kr 1: dkk krone kroner; AUD A$ 1: aud a$ au$; CAD C$ 1: cad c$ ca$; NZD NZ$ 1: nzd nz$;
+HKD HK$ 1: hkd hk$; SGD S$ 1: sgd s$ sg$; BRL R$ 1: brl r$; speed m/s 0.44704: mph;
+cent c 1: cent cents; penny p 1: pence penny
 """
 _TWO_WORDS: Final = {
     ("per", "cent"): "%", ("pour", "cent"): "%", ("percentage", "point"): "pp", ("percentage", "points"): "pp",
     ("degrees", "celsius"): "°c", ("degrees", "fahrenheit"): "°f", ("degree", "celsius"): "°c",
     ("degree", "fahrenheit"): "°f", ("°", "c"): "°c", ("°", "f"): "°f", ("metric", "tons"): "tonnes",
     ("metric", "tonnes"): "tonnes", ("us", "dollars"): "usd", ("pounds", "sterling"): "gbp", ("swiss", "francs"): "chf",
+    ("australian", "dollars"): "aud", ("canadian", "dollars"): "cad", ("kilowatt", "hours"): "kwh",
+    ("kilowatt", "hour"): "kwh", ("megawatt", "hours"): "mwh", ("megawatt", "hour"): "mwh",
+    ("gigawatt", "hours"): "gwh", ("gigawatt", "hour"): "gwh", ("terawatt", "hours"): "twh",
+    ("terawatt", "hour"): "twh", ("watt", "hours"): "wh", ("watt", "hour"): "wh",
     ("nautical", "miles"): "nmi", ("basis", "points"): "bps", ("basis", "point"): "bps",
 }  # fmt: skip
 _CASED: Final = {
@@ -136,8 +146,6 @@ _CASED: Final = {
     "MA": ("ampere", "A", 1e6),
 }  # fmt: skip
 """Signs whose meaning depends on their case."""
-SPEED_SECONDS: Final = {"h": 3600.0, "hr": 3600.0, "hour": 3600.0, "s": 1.0, "sec": 1.0, "second": 1.0}
-"""Time behind a length that makes it a speed → seconds."""
 _VAGUE: Final = frozenset({"degree", "pound"})
 """Dimensions of words that leave open which unit they mean."""
 _PREFIXED_AREAS: Final = {"square": "2", "cubic": "3"}
@@ -240,6 +248,13 @@ def unit_behind(words: list[str]) -> tuple[Unit | None, int]:
             return unit, 2
     unit = Unit(*_CASED[words[0]]) if words[0] in _CASED else UNITS.get(lower[0])
     return (unit, 1) if unit is not None else (None, 0)
+
+
+def rate(unit: Unit, below: Unit) -> Unit:
+    """Return the unit of a quantity per unit of another."""
+    if (unit.dimension, below.dimension) == ("length", "time"):
+        return Unit("speed", "m/s", unit.factor / below.factor)
+    return Unit(f"{unit.dimension}/{below.dimension}", f"{unit.sign}/{below.sign}", unit.factor / below.factor)
 
 
 def is_same(claimed: Quantity, found: Quantity) -> bool:

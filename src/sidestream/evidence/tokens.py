@@ -17,20 +17,24 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
 """Matches a character of a script written without spaces (Thai, Lao, Burmese, Khmer, Chinese, Japanese)."""
 _PIECE = re.compile(
-    rf"(?P<date>(?<![\w.])(?:{numbers.DATE}))|(?P<number>(?<!\w)(?:{numbers.NUMBER}))"
-    r"|(?P<sign>US\$|[$€£¥₹%‰°&+×]|[<>≤≥≈±~](?=\s?\d))"
+    rf"(?P<date>(?<![\w.])(?:{numbers.DATE}))|(?P<code>(?<![\w.])(?:{numbers.CODE}))"
+    rf"|(?P<number>(?<!\w)(?:{numbers.NUMBER}))"
+    r"|(?P<sign>(?<!\w)(?:US|AU?|CA?|HK|NZ|SG?|R)\$|[$€£¥₹%‰°&+×]|[<>≤≥≈±~](?=\s?\d))"
+    r"|(?P<dotted>(?<![\w.])(?:U\.S\.A|U\.[SKN]|E\.U|D\.C|[AaPp]\.[Mm]|B\.C(?:\.E)?|A\.D|C\.E)\b\.?)"
     rf"|(?P<word>[{_UNSPACED}]|[^\W\d_{_UNSPACED}][^\W_{_UNSPACED}²³]*[²³]?(?:[’'][^\W\d_]+)*)"
     r"|(?P<digits>\d+)"
 )
 _BREAK = re.compile(
-    r"[.!?][\"'”’»)\]*_]*\s+(?=[\"'“‘„«(\[*_]*[^\Wa-z_])|[。！？]|\n\s*\n|\n(?=\s*(?:[-*•#>|]|\d{1,3}[.)]\s))|\n"
+    r"[.!?][\"'”’»)\]*_]*\s+(?=(?:[-*•]\s+)?[\"'“‘„«(\[*_]*[^\Wa-z_])|[。！？]|\n\s*\n|\n(?=\s*(?:[-*•#>|]|\d{1,3}[.)]\s))|\n"
 )
 _LAST_WORD = re.compile(r"[\w.]+$")
 _INITIAL = re.compile(r"(?:^|[^\W\d_]\.?\s|\()[A-Z]$")
 """Matches a single letter behind a word, not behind a number or a sign, whose unit it would be."""
 _SHORT_LINE = 50
 _SIGNS = "−-–"
-_CURRENCIES = lexicon.words("$ us$ € £ ¥ ₹ usd eur gbp chf jpy inr cny sek nok dkk")
+_CURRENCIES = lexicon.words(
+    "$ us$ a$ au$ c$ ca$ hk$ nz$ s$ sg$ r$ € £ ¥ ₹ usd eur gbp chf jpy inr cny sek nok dkk aud cad nzd hkd sgd brl"
+)
 """Signs and codes of currencies before an amount."""
 _FRACTIONS = "¼½¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _ORDINAL_ENDINGS = lexicon.words("st nd rd th")
@@ -126,6 +130,11 @@ def _is_end(text: str, start: int, found: re.Match[str]) -> bool:
         following = re.match(r"[^\W\d_]+", text[found.end() : found.end() + 12])
         return following is None or following[0].casefold() not in numbers.MONTHS
     is_initial = len(word) == 1 and word.isalpha() and _INITIAL.search(text, start, found.start()) is not None
+    if word in lexicon.BEFORE_DIGITS:
+        return not text[found.end() : found.end() + 1].isdigit()
+    if word in lexicon.MAY_END:
+        following = re.match(r"[A-Z][a-z]*", text[found.end() : found.end() + 12])
+        return following is not None and following[0].casefold() in lexicon.STARTERS
     return word not in lexicon.ABBREVIATIONS and not is_initial
 
 
@@ -150,6 +159,8 @@ def stem(word: str) -> str:
         base = base.replace("isation", "ization")
         if base.endswith("our"):
             base = base[:-3] + "or"
+    if base.endswith(("tre", "bre")) and len(base) > 4:
+        base = base[:-2] + "er"
     if base.endswith("e") and len(base) > 3:
         base = base[:-1]
     if base.endswith("is") and len(base) > 5:
@@ -197,7 +208,8 @@ class _Reader:
                 self._word(piece)
             else:
                 self._at += 1
-                self._add(piece[0], piece.start(), piece.end())
+                key = _undotted(piece[0]) if kind == "dotted" else piece[0]
+                self._add(key, piece.start(), piece.end())
         return self.tokens
 
     def _kind(self, at: int) -> str | None:
@@ -227,6 +239,8 @@ class _Reader:
         start, end = piece.span()
         if word in numbers.MONTHS and self._month_date(piece):
             return
+        if self._fraction(piece[0], word, start):
+            return
         if (word in lexicon.NUMBER_WORDS or (word in numbers.SCALES and self._follows_article())) and word != "zero":
             self._number_words(word)
             return
@@ -235,6 +249,9 @@ class _Reader:
             return
         if len(word) == 1 and self._text[start - 1 : start] == "(" and self._text[end : end + 1] == ")":
             self._add(f"({word})", start, end)  # As in "section 4(a)", where it is not an article.
+            return
+        if piece[0] == "US" or (piece[0] == "A" and self._text[start - 1 : start] in ("-", " ") and start > 1):
+            self._add(_undotted(piece[0]), start, end)  # "Hepatitis A", not an article; "the US", not a pronoun.
             return
         if word in lexicon.IGNORED:
             return
@@ -249,6 +266,8 @@ class _Reader:
         if base in lexicon.ORDINALS:
             self._add(f"{lexicon.ORDINALS[base]}.", start, end)
             return
+        if piece[0][:1].isupper():
+            base = lexicon.TITLES.get(base, base)
         self._add(_key(base), start, end, possessive=possessive)
 
     def _follows_article(self) -> bool:
@@ -271,6 +290,9 @@ class _Reader:
         if (part := self._text[piece.end() : piece.end() + 1]) and part in _FRACTIONS:
             value += numeric(part)
             self._at += self._kind(self._at) is not None and self._pieces[self._at].start() == piece.end()
+        elif (below := self._denominator(self._at, digits)) is not None:
+            value /= below
+            self._at += 1
         following = self._piece(self._at).casefold()
         if not self._is_near(self._at):
             following = ""
@@ -284,6 +306,9 @@ class _Reader:
         if self._day_date(int(value), start, digits):
             return
         factor = 1.0
+        if unit is None and is_joined and (scale := numbers.JOINED_SCALES.get(self._piece(self._at))) is not None:
+            factor = scale
+            self._at += 1
         while (following := self._piece(self._at).casefold()) and self._is_near(self._at):
             scale = numbers.SCALES.get(following)
             if scale is None and unit is not None and following in numbers.MONEY_SCALES:
@@ -301,13 +326,10 @@ class _Reader:
     def _quantity(self, value: float, unit: numbers.Unit | None, significant: int, start: int, digits: str) -> None:
         """Add a quantity, after reading its unit."""
         if unit is None and self._is_near(self._at):
-            words = [self._piece(self._at)]
-            if self._is_near(self._at + 1):
-                words.append(self._piece(self._at + 1))
-            unit, used = numbers.unit_behind(words)
+            unit, used = self._unit(self._at)
             self._at += used
-        if unit is not None and unit.dimension == "length":
-            unit = self._speed(unit)
+        if unit is not None:
+            unit = self._rate(unit)
         end = self._pieces[self._at - 1].end()
         if unit is None and self._is_version(digits, start, end):
             self._add(digits, start, end)
@@ -319,24 +341,37 @@ class _Reader:
         found = Quantity(value, unit, significant, ("-" if value < 0 else "") + self._text[start:end])
         self._add(f"#{found.measure:.12g}{found.dimension}", start, end, found)
 
-    def _speed(self, unit: numbers.Unit) -> numbers.Unit:
-        """Return the unit of a rate if a time follows the length, as in "km/h" and "kilometres per hour"."""
+    def _unit(self, at: int) -> tuple[numbers.Unit | None, int]:
+        """Return the unit that begins at a piece, and of how many pieces it consists."""
+        words = [self._piece(at)]
+        if self._is_near(at + 1):
+            words.append(self._piece(at + 1))
+        is_joined = 0 < at < len(self._pieces) and self._pieces[at].start() == self._pieces[at - 1].end()
+        return (numbers.UNITS["pence"], 1) if words == ["p"] and is_joined else numbers.unit_behind(words)
+
+    def _rate(self, unit: numbers.Unit) -> numbers.Unit:
+        """Return the unit of a rate if another unit follows, as in "km/h", "$5 per square metre" and "5 g a day"."""
         at = self._at
         if at >= len(self._pieces):
             return unit
         gap = self._text[self._pieces[at - 1].end() : self._pieces[at].start()]
-        is_slash = gap.strip() == "/" and self._kind(at) == "word"
-        if not is_slash:
+        if gap.strip() == "/" and self._kind(at) == "word":
+            below, used = self._unit(at)
+        elif self._piece(at).casefold() in ("per", "a", "an") and self._is_near(at) and self._is_near(at + 1):
             at += 1
-            if self._piece(self._at).casefold() != "per" or not self._is_near(self._at) or not self._is_near(at):
+            below, used = self._unit(at)
+            if self._piece(at - 1).casefold() != "per" and (
+                below is None or below.dimension not in ("time", "month") or self._piece(at).casefold() == "second"
+            ):
                 return unit
-        seconds = numbers.SPEED_SECONDS.get(self._piece(at).casefold())
-        if seconds is None and not is_slash:
+        else:
             return unit
-        self._at = at + 1
-        if seconds is None:
-            return numbers.Unit(f"length/{self._piece(at).casefold()}", unit.sign, unit.factor)
-        return numbers.Unit("speed", "m/s", unit.factor / seconds)
+        if self._kind(at) != "word":
+            return unit
+        self._at = at + max(1, used)
+        if below is None:
+            return numbers.Unit(f"{unit.dimension}/{_key(self._piece(at).casefold())}", unit.sign, unit.factor)
+        return numbers.rate(unit, below)
 
     def _is_version(self, digits: str, start: int, end: int) -> bool:
         """Return whether the last zero of a number counts, as in "Python 3.10", which is not Python 3.1."""
@@ -362,7 +397,54 @@ class _Reader:
                 break
             self._at += 1
         value = total + current
-        self._quantity(value, None, len(f"{value:.0f}".rstrip("0")) or 1, start, "")
+        if [self._piece(self._at + ahead).casefold() for ahead in range(3)] == ["and", "a", "half"]:
+            value += 0.5
+            self._at += 3
+            while (scale := numbers.SCALES.get(self._piece(self._at).casefold())) and self._is_near(self._at):
+                value *= scale
+                self._at += 1
+        ordinal = lexicon.ORDINALS.get(self._piece(self._at).casefold(), 0)
+        if 0 < ordinal < 10 and value >= 20 and value % 10 == 0 and self._is_near(self._at):
+            self._at += 1
+            self._add(f"{value + ordinal:.0f}.", start, self._pieces[self._at - 1].end())
+            return
+        below = lexicon.FRACTIONS.get(self._piece(self._at).casefold())
+        if below is not None and self._is_near(self._at) and self._piece(self._at).endswith("s") is not (value == 1):
+            value /= below
+            self._at += 1
+        self._quantity(value, None, len(f"{value:.9g}".replace(".", "").strip("0")) or 1, start, "")
+
+    def _fraction(self, written: str, word: str, start: int) -> bool:
+        """Read "½", "half a million", "half an hour" and "by a third" from its last word on."""
+        following = [self._piece(self._at + ahead).casefold() for ahead in (1, 2)]
+        if len(written) == 1 and written in _FRACTIONS:
+            self._at += 1
+            self._quantity(numeric(written), None, 1, start, "")
+            return True
+        if word == "half" and following[0] in ("a", "an") and self._is_near(self._at + 2):
+            scale = numbers.SCALES.get(following[1])
+            if scale is None and self._unit(self._at + 2)[0] is None:
+                return False
+            self._at += 2 if scale is None else 3
+            self._quantity(0.5 * (scale or 1), None, 1, start, "")
+            return True
+        below = lexicon.FRACTIONS.get(word)
+        before = [self._piece(at).casefold() if at >= 0 else "" for at in (self._at - 1, self._at - 2)]
+        is_part = before[0] == "a" and (following[0] == "of" or before[1] in lexicon.BEFORE_FRACTION)
+        if below is None or not is_part:
+            return False
+        self._at += 1
+        self._quantity(1 / below, None, 1, start, "")
+        return True
+
+    def _denominator(self, at: int, digits: str) -> int | None:
+        """Return the second number of a fraction such as "2/3", or None."""
+        if self._kind(at) != "number" or not digits.isdigit() or not self._piece(at).isdigit():
+            return None
+        above, below = int(digits), int(self._piece(at))
+        gap = self._text[self._pieces[at - 1].end() : self._pieces[at].start()]
+        end = self._pieces[at].end()
+        return below if gap == "/" and 0 < above < below <= 100 and self._text[end : end + 1] != "/" else None
 
     def _month(self, at: int) -> int | None:
         word = self._piece(at)
@@ -416,11 +498,25 @@ _VERSIONED = stems_of(lexicon.words("version release section chapter figure tabl
 _FRENCH = lexicon.words("janvier février mars avril mai juin juillet août septembre octobre novembre décembre")
 
 
+def _undotted(text: str) -> str:
+    """Return the key of an abbreviation. That of "U.S." is in capitals, so that it is not the pronoun."""
+    key = text.replace(".", "")
+    return key if key in ("US", "A") else key.casefold()
+
+
 def _int(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-_EXACT = lexicon.AUXILIARIES | lexicon.PREPOSITIONS | lexicon.RELATIVES | lexicon.PRONOUNS | lexicon.CONJUNCTIONS
+_EXACT = (
+    lexicon.AUXILIARIES
+    | lexicon.PREPOSITIONS
+    | lexicon.RELATIVES
+    | lexicon.PRONOUNS
+    | lexicon.CONJUNCTIONS
+    | lexicon.CLAUSE_WORDS
+    | lexicon.CLAUSE_BREAKS
+)
 
 
 def _key(word: str) -> str:

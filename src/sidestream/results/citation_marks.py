@@ -8,11 +8,11 @@ from sidestream.jsontext import Json, JsonObject
 from sidestream.parts import Source, StreamPart, TextDelta
 from sidestream.results.passages import CitablePassage, finding
 from sidestream.results.text_blocks import read_blocks
+from sidestream.stream.markers import claim_before
 
 _MARKER = re.compile(r'\[cite:\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)(?:\s*"([^"]{0,500})")?\s*\]')
 _BEGINNING = "[cite:"
 _MAX_MARKER_CHARS = 600
-_SENTENCE_END = re.compile(r"[.!?。]\s+|\n")
 
 
 class CitationMarks:
@@ -117,9 +117,7 @@ class _Block:
         end = len(self._text)
         if self._span[1] == end and end:
             return self._span
-        body = self._text.rstrip().rstrip(".!?。")
-        last = max((found.end() for found in _SENTENCE_END.finditer(body, self._span[1])), default=self._span[1])
-        start = last + len(self._text[last:end]) - len(self._text[last:end].lstrip())
+        start, _ = claim_before(self._text, end, self._span[1])
         self._span = (start, end)
         return self._span
 

@@ -436,7 +436,7 @@ def claims_in(parts: Iterable[StreamPart], texts: Mapping[tuple[int, str], str])
             step = part.step
         elif isinstance(part, Source) and part.text_id is not None and part.kind not in _GENERATED:
             text = texts.get((step, part.text_id), "")
-            start, end = _claim_span(part, text)
+            start, end = claim_span(part, text)
             first, last = part.marker_start, part.marker_end
             found[step, part.id] = CitedClaim(
                 text=text[start:end],
@@ -473,7 +473,7 @@ def checked_source(source: Source, evidence: Evidence, marks: Mapping[str, Json]
     return replace(source, evidence=evidence, provider_metadata=metadata)
 
 
-def _claim_span(source: Source, text: str) -> tuple[int, int]:
+def claim_span(source: Source, text: str) -> tuple[int, int]:
     """Return the span of a source's claim.
 
     It is the sentence before a link or a position, or the provider's segment, or else the whole block.

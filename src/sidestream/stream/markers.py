@@ -33,7 +33,6 @@ _PIECE = (
 )
 """Matches a link, or the beginning of one."""
 _PENDING = re.compile(rf"(?:\(\s*(?:{_LINK}\s*[,;]?\s*)*(?:{_PIECE})?\s*\)?|{_PIECE})\Z")
-_SENTENCE_END = re.compile(r"(?<!\b[A-Z])[.!?。][\"”)\]*_]*\s+|\n")
 _BEFORE_SENTENCE = re.compile(r"[\s,;:.)]*(?:(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+)*")
 
 
@@ -111,8 +110,11 @@ def claim_before(text: str, at: int, since: int = 0) -> tuple[int, int]:
     """Return the span of the sentence that ends before a position."""
     since = max(since, at - _MAX_CLAIM_CHARS)
     end = since + len(text[since:at].rstrip())
+    from sidestream.evidence.tokens import sentences  # Most answers cite nothing, so its word lists are loaded late.
+
     body = since + len(text[since:end].rstrip('.!?。"”)]*_'))
-    start = max((found.end() for found in _SENTENCE_END.finditer(text, since, body)), default=since)
+    since = max(since, text.rfind("\n", since, body) + 1)
+    start = max((found.start for found in sentences(text[since:body], since)), default=since)
     return trimmed(text, start, end)
 
 

@@ -1,5 +1,7 @@
 """Citations that a provider reports: the cited pages are fetched, within the policy, and compared."""
 
+from collections.abc import Iterable
+
 import pytest
 from aiohttp import web
 
@@ -39,7 +41,9 @@ async def test_cited_pages_are_fetched_and_compared_on_request():
         result = await answer(site)
         assert not site.requests
         checked = await result.check_evidence(allow_hosts=[site.host])
+        paths = [request.path for request in site.requests]
         again = await checked.check_evidence(allow_hosts=[site.host])
+        retried = [request.path for request in site.requests[len(paths) :]]
     states = {source.title: source.evidence.state for source in checked.sources}
     assert states == {
         "/facts": "supported",
@@ -52,8 +56,8 @@ async def test_cited_pages_are_fetched_and_compared_on_request():
     assert "1,780 metres" in reasons["/wrong"]
     assert "moved to" in reasons["/old"]
     assert "robots.txt" in reasons["/closed"]
-    paths = [request.path for request in site.requests]
     assert sorted(paths) == ["/facts", "/facts", "/gone", "/old", "/robots.txt", "/wrong"]
+    assert sorted(retried) == ["/gone", "/robots.txt"]
     assert {source.evidence.state for source in result.sources} == {"unchecked"}
     assert again.sources == checked.sources
     (facts, *_) = checked.sources
@@ -96,6 +100,86 @@ async def test_unreadable_robots_txt_closes_site_unless_4xx(robots: Answer, stat
     paths = [request.path for request in site.requests]
     assert ("/facts" in paths) is reads
     assert reads or ("robots.txt" in facts.evidence.reason and set(paths) == {"/robots.txt"})
+
+
+async def cited(site: Site, claims: Iterable[tuple[str, str]]) -> ChatResult[str]:
+    """An answer with these claims, each with the path of its page."""
+    async with FakeProvider([citing((claim, site.url(path), path) for claim, path in claims).reply()]) as fake:
+        return await Agent("openai-responses:m", base_url=fake.base_url, api_key="k").send("How long?")
+
+
+@requirement("R231")
+async def test_unreachable_page_is_read_again_on_next_request():
+    answers = [web.Response(status=503), page(FACTS)]
+    async with serve({"/facts": lambda request: answers.pop(0)}) as site:
+        result = await cited(site, [("The bridge is 1,870 metres long.", "/facts")])
+        first = await result.check_evidence(allow_hosts=[site.host])
+        second = await first.check_evidence(allow_hosts=[site.host])
+    assert [found.sources[0].evidence.state for found in (first, second)] == ["unreachable", "quoted"]
+
+
+@requirement("R231")
+async def test_page_is_read_once_however_often_it_is_cited():
+    versions = iter(range(1870, 1900))
+    claim = "The bridge is 1870 metres long."
+    async with serve({"/p": lambda request: page(f"<p>The bridge is {next(versions)} metres long.</p>")}) as site:
+        result = await cited(
+            site, [(claim, path) for path in ("/p", "/p#length", "/p?utm_source=openai", "/p#:~:text=x")]
+        )
+        checked = await result.check_evidence(allow_hosts=[site.host])
+    assert [source.evidence.state for source in checked.sources] == ["quoted"] * 4
+    assert (
+        len({(source.provider_metadata or {})["sidestream"]["snapshot"]["sha256"] for source in checked.sources}) == 1
+    )
+    assert [request.path for request in site.requests] == ["/robots.txt", "/p"]
+
+
+@requirement("R231")
+@pytest.mark.parametrize(
+    ("encoding", "content_type"),
+    [
+        ("iso-8859-1", "text/html; charset=iso-8859-1"),
+        ("cp1252", "text/html"),
+        ("utf-16", "text/html"),
+        ("utf-8", "text/html; charset=nonsense"),
+    ],
+)
+async def test_page_in_other_encoding_is_compared(encoding: str, content_type: str):
+    claim = "Das Café in Zürich hat 1.230 Plätze für Gäste."
+    body = f"<main><p>{claim}</p></main>".encode(encoding)
+    async with serve({"/p": web.Response(body=body, headers={"Content-Type": content_type})}) as site:
+        checked = await (await cited(site, [(claim, "/p")])).check_evidence(allow_hosts=[site.host])
+    assert [source.evidence.state for source in checked.sources] == ["quoted"]
+
+
+@requirement("R231")
+async def test_reason_says_page_was_compared_in_part():
+    rest = "<p>It is old and made of steel and stone.</p>" * 30_000
+    async with serve({"/p": page(f"<main>{rest}<p>The bridge is long.</p></main>")}) as site:
+        checked = await (await cited(site, [("The bridge is long.", "/p")])).check_evidence(allow_hosts=[site.host])
+    (found,) = (source.evidence for source in checked.sources)
+    assert (found.state, "only its first 1,000,000 characters" in found.reason) == ("not-found", True)
+
+
+@requirement("R231")
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (web.Response(body=b"<p>" + b"x " * 11_000_000, content_type="text/html"), "larger than"),
+        (web.Response(status=302, headers={"Location": "http://[::bad"}), "redirects to, is invalid"),
+        (web.Response(status=302, headers={"Location": "file:///etc/passwd"}), "redirects to, is invalid"),
+        (web.Response(status=302, headers={"Location": "/p"}), "redirects more than"),
+        (web.Response(body=b"GIF89a", content_type="image/gif"), "image/gif"),
+        (web.Response(status=204), "no text"),
+        (page("<form><input type=password></form>"), "no text"),
+    ],
+    ids=["huge", "bad-redirect", "file-redirect", "loop", "image", "empty", "form"],
+)
+async def test_unreadable_page_is_unreachable_and_says_why(answer: Answer, words: str):
+    async with serve({"/p": answer}) as site:
+        checked = await (await cited(site, [("The bridge is long.", "/p")])).check_evidence(allow_hosts=[site.host])
+    (found,) = (source.evidence for source in checked.sources)
+    assert (found.state, words in found.reason) == ("unreachable", True)
 
 
 @requirement("R231")

@@ -11,7 +11,7 @@ from server.chat_client import chatting
 from server.serving import agent_of, serving
 from sidestream import WebFetch
 from sidestream.server import Caps
-from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.testing import FakeProvider, GeminiScript, ResponsesScript
 from support.citations import citing
 from support.web_pages import Site, page, serve
 
@@ -47,6 +47,32 @@ async def test_user_has_citations_checked_and_chat_keeps_result(tmp_path: Path):
             last = await client.chat()
     assert states(last) == ["quoted", "contradicted"]
     assert [message["role"] for message in last["messages"]] == ["user", "assistant"] * 2
+
+
+def grounded(site: Site, claim: str) -> Any:
+    """An answer of Gemini, whose sources have the same ids in each turn."""
+    chunk = {"web": {"uri": site.url("/facts"), "title": "Facts"}}
+    return GeminiScript().text(claim).grounding(chunk, supports=[(0, len(claim), claim, [0])]).reply()
+
+
+@requirement("R231")
+async def test_check_of_earlier_turn_is_shown_on_that_turn(tmp_path: Path):
+    claims = [*CLAIMS, CLAIMS[0]]
+    async with serve({"/facts": page(FACTS)}) as site:
+        tools = [WebFetch(allow_hosts=[site.host])]
+        async with (
+            FakeProvider([grounded(site, claim) for claim in claims]) as fake,
+            chatting(fake, tmp_path, provider="google:m", server_side_tools=tools) as client,
+        ):
+            for number in range(3):
+                await client.say(f"How long? {number}")
+            found = list[Any]()
+            for message in (1, 3, 5):
+                body = {"message": (await client.chat())["messages"][message]["id"]}
+                assert await client.json("POST", "/api/chat/c1/evidence", body) == {"checked": 1}
+                chat = await client.chat()
+                found.append([states(chat, at)[0] for at in (1, 3, 5)])
+    assert found == [["quoted", None, None], ["quoted", "contradicted", None], ["quoted", "contradicted", "quoted"]]
 
 
 TOKENS = ["first-token-0123456789-0123456789", "other-token-0123456789-0123456789"]

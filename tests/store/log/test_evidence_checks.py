@@ -33,15 +33,17 @@ async def test_checked_pages_are_kept_and_conversation_continues(store: Store, o
             chat = Chat(agent, store=store, id="talk")
             result = await chat.send("How long?")
             checked = await chat.check_evidence(result, allow_hosts=[site.host])
-            await chat.check_evidence(checked, allow_hosts=[site.host])  # Nothing is left to check.
+            await chat.check_evidence(checked, allow_hosts=[site.host])  # Only the missing page is left.
             await chat.send("And two?")
             elsewhere = opens()
-            again = Chat(agent, store=elsewhere, id="talk")
-            await again.send("And three?")
+            resumed = Chat(agent, store=elsewhere, id="talk")
+            await resumed.send("And three?")
     assert [source.evidence.state for source in checked.sources] == ["quoted", "contradicted", "unreachable"]
     conversation = Conversation(elsewhere, "talk")
-    (record,) = [record for record in await conversation.records() if isinstance(record.body, EvidenceChecked)]
+    record, again = [record for record in await conversation.records() if isinstance(record.body, EvidenceChecked)]
     assert isinstance(record.body, EvidenceChecked)
+    assert isinstance(again.body, EvidenceChecked)
+    assert [claim.text for claim in again.body.claims] == ["The bridge is old."]
     assert [(claim.evidence.state, claim.url) for claim in record.body.claims] == [
         ("quoted", url),
         ("contradicted", url),

@@ -187,6 +187,8 @@ class _CheckedTurn(NamedTuple):
     result: ChatResult[str]
     checks: dict[tuple[int, str], CheckedClaim]
     """Logged checks, by step and source id."""
+    runs: set[str]
+    """Ids of its runs."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the question, the answer with markers, its sources and its claims."""
@@ -224,16 +226,16 @@ def _location(source: Source | CitedSource) -> str | None:
 def _checked_turns(records: list[Record]) -> list[_CheckedTurn]:
     """Return the turns of a conversation, each claim with the result of its latest check."""
     turns: list[_CheckedTurn] = []
-    question, time, log, checks = "", 0.0, list[Record](), list[CheckedClaim]()
+    question, time, log, checks = "", 0.0, list[Record](), list[tuple[CheckedClaim, str]]()
 
     def close() -> None:
         if log:
             folding = ChunkFold()
             result = fold([chunk for part in stream_of(log) for chunk in folding.feed(part)])
-            turns.append(_CheckedTurn(question, time, result, {}))
+            turns.append(_CheckedTurn(question, time, result, {}, {record.run for record in log}))
             log.clear()
-        for check in checks:
-            _assign(check, turns)
+        for check, run in checks:
+            _assign(check, run, turns)
         checks.clear()
 
     for record in records:
@@ -247,7 +249,7 @@ def _checked_turns(records: list[Record]) -> list[_CheckedTurn]:
             case Segment():
                 log.append(record)
             case EvidenceChecked(claims=claims):
-                checks += claims
+                checks += [(claim, record.run) for claim in claims]
             case _:
                 pass
     close()
@@ -259,9 +261,10 @@ def _checked_turns(records: list[Record]) -> list[_CheckedTurn]:
     ]
 
 
-def _assign(check: CheckedClaim, turns: list[_CheckedTurn]) -> None:
-    """Add a check to the latest turn that has its claim."""
-    for turn in reversed(turns):
+def _assign(check: CheckedClaim, run: str, turns: list[_CheckedTurn]) -> None:
+    """Add a check to the turn of its run, or to the latest turn that has its claim."""
+    latest = turns[::-1]
+    for turn in (*(turn for turn in latest if run in turn.runs), *latest):
         for claim in turn.result.claims():
             found = claim.step, claim.source.id, claim.source.url, claim.text
             if found == (check.step, check.source, check.url, check.text):

@@ -15,6 +15,7 @@ from yarl import URL
 
 from sidestream.errors import DocumentError, FetchError, SidestreamError
 from sidestream.evidence import Evidence, judge, quotes
+from sidestream.evidence.judgement import MAX_PASSAGE_CHARS
 from sidestream.jsontext import Json, as_object, objects, text_in
 from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.parts import File, Source, StreamPart, ToolResult
@@ -24,7 +25,7 @@ from sidestream.portable.fetch.policy import EgressPolicy
 from sidestream.results.citations import CitedClaim, claims_of, with_evidence
 from sidestream.results.results import ChatResult
 from sidestream.store.records import CheckedClaim, EvidenceChecked, PageSnapshot
-from sidestream.text.html import is_web
+from sidestream.text.html import is_web, without_tracking
 from sidestream.wire.download import MAX_REDIRECTS
 
 T = TypeVar("T")
@@ -56,10 +57,10 @@ _REFUSALS = {
 async def check_evidence(result: ChatResult[T], *, allow_hosts: Sequence[str] = ()) -> ChatResult[T]:
     """Read the pages and files that an answer cites, and return the answer with the evidence of each citation.
 
-    Citations that were checked keep their evidence. Pages that cannot be fetched, or that their robots.txt closes, are
-    `unreachable`; so are all pages of a site whose robots.txt fails. Files are read only if the answer has their
-    passages; `chat.check_evidence` reads others too. `allow_hosts` are hosts, or `host:port`, that may
-    have a private address.
+    Citations that were checked keep their evidence, unless their page was `unreachable`. Pages that cannot be
+    fetched, or that their robots.txt closes, are `unreachable`; so are all pages of a site whose robots.txt fails.
+    Files are read only if the answer has their passages; `chat.check_evidence` reads others too. `allow_hosts` are
+    hosts, or `host:port`, that may have a private address.
     """
     checked = await compare(claims_of(result), allow_hosts, CitedFiles(result.parts, result.messages))
     return with_evidence(result, checked.evidence, checked.marks)
@@ -107,14 +108,17 @@ async def compare(
     claims: Iterable[CitedClaim], allow_hosts: Sequence[str], files: "CitedFiles | None" = None
 ) -> CheckedCitations:
     """Read the pages and files of the unchecked claims, and compare each claim with its page or file."""
-    unchecked = [claim for claim in claims if claim.source.evidence.state == "unchecked"]
+    unchecked = [claim for claim in claims if claim.source.evidence.state in ("unchecked", "unreachable")]
     files = files or CitedFiles()
     in_files = [claim for claim in unchecked if claim.source.kind == "document" and not files.is_page(claim.source)]
     others = [claim for claim in unchecked if claim not in in_files]
-    urls = dict.fromkeys(claim.source.url for claim in others if claim.source.url and is_web(claim.source.url))
+    urls: dict[str, str] = {}
+    for claim in others:
+        if claim.source.url and is_web(claim.source.url):
+            urls.setdefault(_page_of(claim.source.url), claim.source.url)
     reader = _CitedPages(EgressPolicy(allow_hosts=allow_hosts))
     read_pages, read_files = await asyncio.gather(
-        asyncio.gather(*map(reader.read, urls)), asyncio.gather(*map(files.read, in_files))
+        asyncio.gather(*map(reader.read, urls.values())), asyncio.gather(*map(files.read, in_files))
     )
     pages = dict(zip(urls, map(_cited_page, read_pages), strict=True))
     texts = {(claim.step, claim.source.id): text for claim, text in zip(in_files, read_files, strict=True)}
@@ -122,7 +126,7 @@ async def compare(
     found: list[CitedClaim] = []
     for claim in unchecked:
         key = claim.step, claim.source.id
-        text = texts.get(key) or pages.get(claim.source.url or "")
+        text = texts.get(key) or pages.get(_page_of(claim.source.url or ""))
         if text is None or isinstance(text, Evidence):
             checked.evidence[key] = text or Evidence("unchecked", "only web pages and files are read")
         else:
@@ -131,6 +135,11 @@ async def compare(
             found.append(claim)
     checked.claims = found
     return checked
+
+
+def _page_of(url: str) -> str:
+    """Return a URL without what does not change the page, so that the same page is read once."""
+    return without_tracking(url.partition("#")[0])
 
 
 class _CitedContent(Struct, frozen=True, kw_only=True):
@@ -154,6 +163,8 @@ def _compare(checked: CheckedCitations, claim: CitedClaim, content: _CitedConten
     checked.excerpts[key] = text[max(0, place[0] - EXCERPT_CHARS) : place[1] + EXCERPT_CHARS]
     is_missing = words is not None and cited is None and found.state == "not-found"
     missing = ["the words that the provider cites are not in it either"] if is_missing else []
+    if found.state == "not-found" and len(text) > MAX_PASSAGE_CHARS:
+        missing.append(f"only its first {MAX_PASSAGE_CHARS:,} characters were compared")
     checked.evidence[key] = replace(found, reason="; ".join([found.reason, *missing, *content.remarks(found)]))
     checked.snapshots.setdefault(snapshot.sha256, snapshot)
     checked.bodies[snapshot.sha256], checked.digests[key] = content.body, snapshot.sha256
@@ -415,8 +426,10 @@ class _CitedPages:
             except FetchError as error:
                 words = _REFUSALS.get(error.status or 0)
                 return str(error) if words is None else f"{words}: {error}"
-            except (SidestreamError, ValueError) as error:
+            except SidestreamError as error:
                 return str(error)
+            except ValueError as error:
+                return f"the page's address, or one that it redirects to, is invalid: {error}"
 
     def _check(self, url: str) -> None:
         origin = str(URL(url).origin())

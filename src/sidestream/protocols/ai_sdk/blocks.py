@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart, Source, TextDelta, TextEnd, TextStart
 from sidestream.protocols.ai_sdk.content import evidence_of, filled, source_chunk, source_of, utf16
+from sidestream.results.citations import claim_span
 from sidestream.store.records import CheckedClaim
 
 Chunk = JsonObject
@@ -50,6 +51,8 @@ class BlockChunks:
         """Name and text of the step's finished text blocks, by our id."""
         self._sources: dict[str, dict[str, Source]] = {}
         """Sources of the step's text blocks, by block id and source id."""
+        self._said: dict[tuple[int, str], str] = {}
+        """Texts of finished blocks, by step and our id."""
         self._unsent: dict[str, list[Source]] = {}
         """Sources whose spans reach beyond the text so far, by block id."""
 
@@ -88,6 +91,7 @@ class BlockChunks:
             out += [{**block.start(), "providerMetadata": metadata}, *([block.delta(text)] if text else ())]
         if block.is_text:
             self._ended[part.id] = (block.name, text)
+            self._said[self.step, part.id] = text
             out += [self._source(source) for source in self._unsent.pop(part.id, ())]
             if cited := self._sources.get(part.id):
                 end["citations"] = [_citation(source, text) for source in cited.values()]
@@ -148,6 +152,9 @@ class BlockChunks:
             if made is None or made[0].url != claim.url:
                 continue
             part, chunk = made
+            said = self._said.get((claim.step, part.text_id or ""))
+            if said is not None and said[slice(*claim_span(part, said))] != claim.text:
+                continue  # Another turn of a provider whose source ids are the same in each turn.
             metadata = as_object(as_object(chunk.get("providerMetadata")).get("sidestream"))
             found = evidence_of(claim.evidence)
             if metadata.get("evidence") != found:

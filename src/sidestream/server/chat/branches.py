@@ -292,19 +292,20 @@ class Snapshot:
                     self._run_started(record, leaf, opener, resumes=resumes)
                     self._fold(record)
                 case records.EvidenceChecked(claims=claims):
-                    self._checked(claims)
+                    self._checked(claims, message_id_of(record.run))
                 case _:
                     self._fold(record)
 
-    def _checked(self, claims: Sequence[records.CheckedClaim]) -> None:
-        """Show what a check has established on the latest turn that has these sources."""
-        if self._turn is not None and (chunks := self._turn[0].blocks.checked(claims)):
-            self._turn[1].feed(chunks)
-            return
-        for encoder, folding, index in reversed(self._ended):
-            if index < len(self.messages) and (chunks := encoder.blocks.checked(claims)):
+    def _checked(self, claims: Sequence[records.CheckedClaim], message: str) -> None:
+        """Show what a check has established on the message of its run, or on the latest turn that has these claims."""
+        turns = [entry for entry in self._ended if entry[2] < len(self.messages)]
+        if self._turn is not None:
+            turns.append((*self._turn, len(self.messages)))
+        for encoder, folding, index in sorted(turns, key=lambda turn: (turn[0].message_id != message, -turn[2])):
+            if chunks := encoder.blocks.checked(claims):
                 folding.feed(chunks)
-                self.messages[index] = folding.message()
+                if index < len(self.messages):
+                    self.messages[index] = folding.message()
                 return
 
     def finish(self) -> list[JsonObject]:
