@@ -417,6 +417,7 @@ def forked(folder: Path) -> None:
 
 
 @requirement("R221")
+@pytest.mark.timeout(320)
 def test_killed_fork_leaves_original_untouched(tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()

@@ -27,7 +27,7 @@ from support.warm import run
 FENCE = re.compile(r"^([ \t]*)```python([^\n`]*)\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"\s*<!-- output -->\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"# file: ([\w-]+\.py)\n")
-TIMEOUT_S = 60
+TIMEOUT_S = 100
 KEPT_VARIABLES = ("PATH", "TMPDIR", "SYSTEMROOT")
 
 

@@ -36,7 +36,7 @@ MAX_NOTES = 200
 """Tests that each process notes for a mutant without a switch."""
 MAX_TEST_S = 30.0
 """Longer tests are not run again."""
-MAX_CPU_S = 20.0
+MAX_CPU_S = 60.0
 """Processor time of the runs of a mutant that do not notice it, in one process."""
 seen: set[str] = set()
 """Mutants that the current test has executed."""

@@ -5,6 +5,8 @@ from collections import Counter
 from pathlib import Path
 from subprocess import PIPE
 
+import pytest
+
 from requirements import requirement
 from sidestream import Agent, Chat
 from sidestream.messages.message import ToolResultPart
@@ -19,6 +21,7 @@ from store.killed import ANSWER, ASK, POLICIES, external, functions, policies, p
 from support.warm import run
 
 CALLS = ["a", "b", "c"]
+pytestmark = pytest.mark.timeout(320)
 
 
 @requirement("R84", "F32")

@@ -343,7 +343,7 @@ async def test_invalid_base_url_raises_before_sending(wired: Subject) -> None:
 
 
 async def test_unresponsive_server_raises_first_byte_timeout(wired: Subject) -> None:
-    limits = Limits(first_byte_timeout_s=0.1, max_retries=0)
+    limits = Limits(first_byte_timeout_s=0.5, max_retries=0)
     silent = Reply(gate=asyncio.Event())
     error, tries = await refused(wired, silent, kind=StreamTimeoutError, limits=limits)
     assert (error.code, tries) == ("first-byte", 1)

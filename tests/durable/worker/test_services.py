@@ -319,8 +319,9 @@ class Unresponsive:
     async def heartbeat(self) -> None:
         try:
             await asyncio.Event().wait()
-        finally:
+        except asyncio.CancelledError:  # Not `finally`, which the garbage collector runs too.
             self.is_cancelled = True
+            raise
 
 
 async def test_unresponsive_heartbeat_loses_lease_and_is_cancelled():

@@ -12,7 +12,7 @@ import pytest
 
 from requirements import requirement
 from server.serving import JOB, KEY, agent_of, ended, serving, working
-from sidestream import tool
+from sidestream import Chat, ChatMessage, tool
 from sidestream.parts import part_from_json
 from sidestream.server import create_app
 from sidestream.server.console import runs_api
@@ -298,6 +298,25 @@ async def test_forks_are_limited_to_owner_and_policy(tmp_path: Path):
     assert text_of(continued) == "Again: 1,000 euros."
     assert owner_name(anna) not in json.dumps(continued)
     assert calls == ["lamp"]
+
+
+@requirement("R221", "F30")
+async def test_fork_refused_for_its_history_keeps_nothing(tmp_path: Path):
+    hello = sse(ResponsesScript(id="h").text("Hello.").events())
+    async with FakeProvider([hello, *asking("1,000 euros.")]) as fake:
+        agents = {"main": agent_of(fake, tools=[priced([])])}
+        async with serving(agents, tmp_path) as (server, _):
+            await Chat(agents["main"], [ChatMessage.system("Be brief.")], store=server.store, id="/talk").send("Hi.")
+            info = await server.runs.start(server.agent("main"), "/talk", "What does a lamp cost?", JOB)
+            await ended(server, "/talk")
+        async with serving(agents, tmp_path, allows_instructions=False) as (server, client):
+            _, records = await read_run(client, info.id)
+            at = next(record["seq"] for record in records if record["kind"] == "tool-result")
+            answer = await client.post(f"/api/runs/{info.id}/fork", json={"at": at})
+            kept = [found.id for found in await server.store.conversations()]
+        sent = len(fake.requests)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (403, "messages")
+    assert (kept, sent) == (["/talk"], 3)
 
 
 @requirement("R221", "R76")

@@ -28,6 +28,7 @@ PROGRAM = Path(__file__).with_name("corruption.py")
 
 
 @requirement("F33")
+@pytest.mark.timeout(320)
 def test_damaged_file_is_survived():
     count = 3 * len(DAMAGES)
     command = [sys.executable, str(PROGRAM), "15", str(count)]
