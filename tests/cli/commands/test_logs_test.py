@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from base64 import b64encode
@@ -96,7 +97,7 @@ def pytest_in(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "tests", *args],
         cwd=folder,
-        env={"PYTHONPATH": str(folder), "PATH": "", "HOME": str(folder)},
+        env={"PYTHONPATH": os.pathsep.join([str(folder), *sys.path]), "PATH": "", "HOME": str(folder)},
         capture_output=True,
         encoding="utf-8",
         timeout=120,
