@@ -16,7 +16,6 @@ from sidestream.agent.checks import user_message
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import dumps
 from sidestream.limits import Limits
-from sidestream.messages.sessions import forked as marked
 from sidestream.parts import Custom, StepFinish, Usage
 from sidestream.providers.openai import OpenAIResponsesOptions
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED, FALLBACK
@@ -139,7 +138,7 @@ async def test_unchanged_fork_replays_rest_without_requests(store: Store, model:
             copied = await store.read(fork.id)
             assert essence(copied[:-1]) == essence(rows)
             assert copied[-1].kind == "forked"
-            assert fork.messages == tuple(marked(chat.messages))
+            assert fork.messages == chat.messages
             assert fork.forked_from is not None
             assert fork.forked_from.equal == sum(row.kind == "request-sent" and row.seq > at for row in rows)
         assert len(fake.requests) == 3

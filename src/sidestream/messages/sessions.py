@@ -5,13 +5,14 @@ reads it.
 """
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
+from sidestream.jsontext import is_object
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart
 
 if TYPE_CHECKING:
@@ -68,8 +69,14 @@ def stamp(metadata: dict[str, Any], parts: tuple[MessagePart, ...]) -> dict[str,
     }
 
 
-def forked(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
-    """Return the messages with each session marked as one of the conversation that this one was forked from."""
+def forked(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages with each session marked as one of the conversation that this one was forked from.
+
+    They stay as they are if no session names a container or a conversation, which both would change.
+    """
+    sessions = [value for message in messages for key, value in message.metadata.items() if is_session_key(key)]
+    if not any(is_object(session) and session.keys() & _SHARED for session in sessions):
+        return [*messages]
     return [
         replace(message, metadata={key: _forked(key, value) for key, value in message.metadata.items()})
         if message.metadata
@@ -78,8 +85,12 @@ def forked(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
     ]
 
 
+_SHARED = frozenset({"container_id", "environment_id", "conversation"})
+"""Session fields that name what a request changes at the provider."""
+
+
 def _forked(key: str, value: Any) -> Any:
-    return {**value, FORKED: True} if is_session_key(key) and isinstance(value, dict) else value
+    return {**value, FORKED: True} if is_session_key(key) and is_object(value) else value
 
 
 def is_unchanged(message: ChatMessage, session: dict[str, Any]) -> bool:
