@@ -34,7 +34,7 @@ from sidestream.testing import (
     crash_loop,
 )
 from sidestream.tools.approvals import ApprovalError
-from sidestream.tools.server_side import CodeInterpreter
+from sidestream.tools.server_side import CodeInterpreter, RemoteMCP
 from sidestream.transport.calls import HttpCall, HttpResponse
 from sidestream.turn.state import BACKGROUND
 from support.places import RECORDINGS
@@ -307,6 +307,34 @@ async def test_denied_call_of_fork_does_not_run(store: Store) -> None:
     assert "denied" in denied["output"]
     assert result.output == "Then not."
     assert shop.done.count("order lamp") == done.count("order lamp") == 1
+
+
+@requirement("R221")
+async def test_denied_call_of_provider_is_not_approved(store: Store) -> None:
+    script = [
+        ResponsesScript(id="r1").mcp_approval_request("desk", "remove", {"item": "lamp"}),
+        ResponsesScript(id="r2").text("Removed."),
+        ResponsesScript(id="r3").text("Then not."),
+        ResponsesScript(id="r4").text("Then not."),
+    ]
+    async with FakeProvider([made.reply() for made in script]) as fake:
+        desk = RemoteMCP(label="desk", url="https://desk.example/mcp")
+        chat = Chat(
+            Agent("openai-responses:m", base_url=fake.base_url, server_side_tools=[desk]), store=store, id="talk"
+        )
+        await chat.send("Remove the lamp.")
+        await chat.resume([approval.approve() for approval in chat.approvals])
+        asked = await at_kind(store, "approval-asked")
+        call = next(item["approval_request_id"] for item in fake.requests[-1].json["input"])
+        for at in (asked, asked + 1):  # While it waits, and before.
+            fork = await chat.fork(at, deny=[call])
+            assert (await fork.resume()).output == "Then not."
+            (answer,) = [item for item in fake.requests[-1].json["input"] if item["type"] == "mcp_approval_response"]
+            assert (answer["approval_request_id"], answer["approve"]) == (call, False)
+        for late in ("approval-decided", "request-sent"):
+            with pytest.raises(ConfigurationError, match="fork at record"):
+                await chat.fork(await at_kind(store, late, -1), deny=[call])
+        assert len(fake.requests) == 4
 
 
 @requirement("R221", "R76")
