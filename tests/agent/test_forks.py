@@ -24,7 +24,7 @@ from sidestream.providers.shared.continuation import CONTAINER_REPLACED, FALLBAC
 from sidestream.replay.comparison import all_differences
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
-from sidestream.store import Record, Row, Store, open_store
+from sidestream.store import LogDetail, Record, Row, Store, open_store
 from sidestream.store.log.conversation import Conversation
 from sidestream.testing import (
     ChatScript,
@@ -107,11 +107,12 @@ def like(fork: Chat[Any], messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 @requirement("R221")
+@pytest.mark.parametrize("detail", [None, LogDetail(wire=True)], ids=["usual", "wire"])
 @pytest.mark.parametrize("name", GOLDEN)
-async def test_unchanged_fork_replays_rest_without_requests(store: Store, name: str) -> None:
+async def test_unchanged_fork_replays_rest_without_requests(store: Store, name: str, detail: LogDetail | None) -> None:
     shop, run = Shop(), GOLDEN[name]
     async with FakeProvider(run.replies) as fake:
-        chat = await played(run, fake, shop, store)
+        chat = await played(run, fake, shop, store, detail)
         done = list(shop.done)
         assert len(fake.requests) == len(run.replies)
         await forks_at_each(chat, store, range(1, chat.head + 1))

@@ -8,6 +8,7 @@ from typing import Any
 from sidestream import Agent, Chat, CodeInterpreter, WebSearch, tool
 from sidestream.errors import RunError
 from sidestream.parts import ToolCall
+from sidestream.store import LogDetail
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
@@ -190,8 +191,10 @@ _HOSTED = [
 GOLDEN = {run.name: run for run in (*(each for model in APIS for each in _of(model)), *_HOSTED)}
 
 
-async def played(run: GoldenRun, fake: FakeProvider, shop: Shop, store: Any, **settings: Any) -> Chat[Any]:
+async def played(
+    run: GoldenRun, fake: FakeProvider, shop: Shop, store: Any, detail: LogDetail | None = None, **settings: Any
+) -> Chat[Any]:
     """Play a session into the log, as the conversation `talk`."""
-    chat: Chat[Any] = Chat(run.agent(shop, base_url=fake.base_url, **settings), store=store, id="talk")
+    chat: Chat[Any] = Chat(run.agent(shop, base_url=fake.base_url, **settings), store=store, id="talk", log=detail)
     await run.act(chat)
     return chat

@@ -21,7 +21,7 @@ from sidestream.store.log.forking import Changes, Copy, turn_end
 from sidestream.store.log.requests import ConversationRequest, RequestLog, requests_in
 from sidestream.store.log.writer import changed_by
 from sidestream.store.protocol import Store
-from sidestream.store.records import REQUEST, Forked, RequestSent, Row, content_of, unpack
+from sidestream.store.records import REQUEST, Forked, Record, RequestSent, Row, content_of, unpack
 from sidestream.transport.calls import HttpCall, HttpResponse
 
 if TYPE_CHECKING:
@@ -135,10 +135,10 @@ class Forking:
         return None if difference is None else str(difference)
 
     async def _state(self, made: Copy) -> LogState:
-        records = [
-            unpack(row, {digest: await self._blob(digest, made) for digest in content_of(row)}.__getitem__)
-            for row in made.rows
-        ]
+        records: list[Record] = []
+        for row in made.rows:
+            blobs = {digest: await self._blob(digest, made) for digest in content_of(row)}
+            records.append(unpack(row, blobs.__getitem__ if blobs else None))
         return fold(joined(records))
 
     async def _blob(self, digest: str, made: Copy) -> bytes:
