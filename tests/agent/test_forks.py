@@ -409,6 +409,8 @@ async def test_strict_fork_raises_at_first_difference(store: Store) -> None:
             await chat.fork(at, results={"call_look": "cheap"}, strict=True)
         with pytest.raises(ConfigurationError, match="fork at record"):
             await chat.fork(await at_kind(store, "finish", -1), results={"call_look": "cheap"})
+        with pytest.raises(ConfigurationError, match="call_look"):
+            await chat.fork(at, results={"call_look": 1}, deny=["call_look"])
         with pytest.raises(ConfigurationError, match="call_none"):
             await chat.fork(at, results={"call_none": 1})
         with pytest.raises(ConfigurationError, match="at must be one of"):

@@ -25,7 +25,7 @@ async def load_record(store: Store, row: records.Row) -> records.Record:
             blobs[digest] = await store.blob(digest)
         except BlobError:
             blobs[digest] = f"sha256:{digest} is missing from the store".encode()
-    return records.unpack(row, blobs.__getitem__)
+    return records.unpack(row, blobs.__getitem__ if blobs else None)
 
 
 class SourcesInPlace:

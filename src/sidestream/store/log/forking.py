@@ -86,6 +86,8 @@ class Copy:
 
     def change(self, changes: Changes) -> None:
         """Change results and denied calls. Raises ConfigurationError if the model has seen the results."""
+        if both := changes.results.keys() & set(changes.denied):
+            raise ConfigurationError(f"the call {min(both)!r} cannot have another result and be denied")
         for call_id, value in changes.results.items():
             self._answer(call_id, lambda call, value=value: tool_result(call, value, is_error=False))
         for call_id in changes.denied:
