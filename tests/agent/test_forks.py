@@ -36,7 +36,7 @@ from sidestream.testing import (
 )
 from sidestream.tools.approvals import ApprovalError
 from sidestream.tools.server_side import CodeInterpreter, RemoteMCP
-from sidestream.tools.tool import Tool
+from sidestream.tools.tool import Tool, ToolContext
 from sidestream.transport.calls import HttpCall, HttpResponse
 from sidestream.turn.state import BACKGROUND
 from support.golden_runs import APIS, GOLDEN, Shop, calling, played, saying
@@ -331,7 +331,7 @@ async def test_denied_call_of_fork_does_not_run(store: Store) -> None:
     async with FakeProvider([*buying(ResponsesScript), saying(ResponsesScript, "Then not.")]) as fake:
         chat = await bought(fake, shop, store)
         done = list(shop.done)
-        fork = await chat.fork(await at_kind(store, "approval-asked") + 1, deny=["call_order"])
+        fork = await chat.fork(await at_kind(store, "finish"), deny=["call_order"])
         result = await fork.resume()
         (denied,) = [entry for entry in fake.requests[-1].json["input"] if entry.get("call_id") == "call_order"]
     assert "denied" in denied["output"]
@@ -396,6 +396,32 @@ async def test_started_tool_is_not_repeated_by_fork(store: Store) -> None:
         assert [approval.call_id for approval in fork.approvals] == ["call_look"]
         assert len(fake.requests) == 3
     assert shop.done == done
+
+
+@requirement("R221", "R84")
+@pytest.mark.parametrize("policy", ["ask", "retry", "fail"])
+@pytest.mark.parametrize("kind", ["step-finish", "approval-decided"])
+async def test_tool_that_original_ran_is_not_silently_run_again(store: Store, kind: str, policy: Any) -> None:
+    keys: list[str] = []
+
+    def order(name: str, context: ToolContext[Any]) -> str:
+        """Order an item."""
+        keys.append(context.idempotency_key)
+        return f"{name} is ordered"
+
+    approval: Any = "ask" if kind == "approval-decided" else "run"
+    replies = [calling(ResponsesScript, ("order", "call_1")), *[saying(ResponsesScript, "Ordered.")] * 2]
+    async with FakeProvider(replies) as fake:
+        tools = [tool(approval=approval, on_interruption=policy)(order)]
+        chat = Chat(Agent("openai-responses:m", base_url=fake.base_url, tools=tools), store=store, id="talk")
+        await chat.send("Order a lamp.")
+        if chat.approvals:
+            await chat.resume([asked.approve() for asked in chat.approvals])
+        fork = await chat.fork(await at_kind(store, kind))
+        result = await fork.resume()
+        assert [asked.call_id for asked in fork.approvals] == (["call_1"] if policy == "ask" else [])
+        assert keys == [keys[0]] * (2 if policy == "retry" else 1)
+        assert result.finish_reason == ("approval" if policy == "ask" else "stop")
 
 
 @requirement("R221")

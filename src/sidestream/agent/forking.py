@@ -75,7 +75,9 @@ class Forking:
             made.say(plan.changes.message, await self._state(made))
         equal, parted = await self._replay(made, rows) if plan.replays else (0, "")
         copied = len(made.rows) - made.is_longer
-        made.detach(await self._state(made))
+        state = await self._state(made)
+        made.start(state, rows[plan.at : turn_end(rows, plan.at)])
+        made.detach(state)
         made.add(
             Forked(
                 conversation=plan.conversation,

@@ -24,6 +24,7 @@ from sidestream.store.records import (
     Row,
     RunStarted,
     Segment,
+    ToolStarted,
     kind_of,
     pack,
     unpack,
@@ -102,6 +103,18 @@ class Copy:
             self.add(MessageAdded(message))
         else:
             self.add_part(steer_of(message, f"steer_{os.urandom(8).hex()}"))
+
+    def start(self, state: LogState, later: Sequence[Row]) -> None:
+        """Take the original's start of each tool that it ran after the point, so that none runs again unasked."""
+        waiting = () if state.run_state is None else state.run_state.turn.waiting
+        ready = {found.call.id for found in state.unresolved if not found.is_started}
+        ready -= {approval.call_id for approval in waiting}
+        for row in later:
+            if row.kind == "tool-started":
+                body = unpack(row).body
+                assert isinstance(body, ToolStarted)
+                if body.call_id in ready:
+                    self.add(body)
 
     def detach(self, state: LogState) -> None:
         """Give up a response in the background, which the original may still fetch."""
