@@ -240,6 +240,14 @@ def test_existing_test_is_kept_without_update(sidestream: Run, tmp_path: Path) -
     assert sidestream("logs", "test", run, "--update", env=STORE).returncode == 0
 
 
+def test_other_runs_have_tests_when_one_has_none(sidestream: Run, tmp_path: Path) -> None:
+    run = asyncio.run(shop_run(tmp_path))
+    written = sidestream("logs", "test", "run_missing", run, "talk", env=STORE)
+    assert written.returncode == 1
+    assert "error: run_missing: " in written.stderr
+    assert len([*(tmp_path / "tests").glob("test_*.py")]) == 1  # The other two name the same run.
+
+
 def test_changed_agent_is_reported_when_test_is_written(sidestream: Run, tmp_path: Path) -> None:
     run = asyncio.run(shop_run(tmp_path))
     (tmp_path / "shop.py").write_text(SHOP.replace("You sell lamps", "You sell chairs"))
