@@ -108,8 +108,8 @@ chaos: $(STAMP) ## kill or stop one of 4 workers every second for 3 minutes, und
 mutate: $(STAMP) ## change the code and see which tests notice (PACKAGES="turn tools" COUNT=150 SEED=1 ARGS="--tests tests/turn")
 	@PYTHONPATH=tests $(BIN)/python -m hostile.mutate $(PACKAGES) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-mutate-runs: $(STAMP) ## change agents and tool results 500 times, and see whether tests of logged runs notice (COUNT=2000 SEED=1)
-	@SIDESTREAM_MUTATIONS=$(or $(COUNT),500) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -q -n0 tests/replay/test_replayed_runs.py
+mutate-runs: $(STAMP) ## change agents and tool results of every recording 2,000 times, and see whether tests of logged runs notice (COUNT=5000 SEED=1)
+	@SIDESTREAM_MUTATIONS=$(or $(COUNT),2000) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -q -n0 tests/replay/test_replayed_runs.py
 
 clients: $(STAMP) ## install the coding command lines from npm, and run a session of each against a scripted model
 	@mkdir -p .clients

@@ -16,39 +16,34 @@ from sidestream.agent.checks import user_message
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import dumps
 from sidestream.limits import Limits
+from sidestream.messages.message import ChatMessage
 from sidestream.messages.sessions import forked as marked
-from sidestream.parts import Custom, StepFinish, Usage
+from sidestream.parts import Custom, StepFinish, ToolCall, Usage
 from sidestream.providers.openai import OpenAIResponsesOptions
 from sidestream.providers.shared.continuation import CONTAINER_REPLACED, FALLBACK
 from sidestream.replay.comparison import all_differences
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
-from sidestream.store import Record, Row, Store, open_store
+from sidestream.store import LogDetail, Record, Row, Store, open_store
 from sidestream.store.log.conversation import Conversation
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
-    GeminiScript,
     InteractionScript,
     MessagesScript,
     ResponsesScript,
     crash_loop,
 )
 from sidestream.tools.approvals import ApprovalError
-from sidestream.tools.server_side import CodeInterpreter
+from sidestream.tools.server_side import CodeInterpreter, RemoteMCP
+from sidestream.tools.tool import Tool, ToolContext
 from sidestream.transport.calls import HttpCall, HttpResponse
 from sidestream.turn.state import BACKGROUND
+from support.golden_runs import APIS, GOLDEN, Shop, calling, played, saying
 from support.places import RECORDINGS
 
-APIS: dict[str, Callable[..., Any]] = {
-    "openai-responses:m": ResponsesScript,
-    "openai-chat:m": ChatScript,
-    "anthropic:m": MessagesScript,
-    "google:gemini-m": GeminiScript,
-}
-PRICE = "It costs 100 euros, says the price list of last year that lies on the desk"
-SAMPLE = {"openai-responses": 12, "openai-chat": 6, "anthropic": 12, "google": 8}
-"""Recordings of each provider."""
+SAMPLE = ("openai-responses", "openai-chat", "anthropic", "google")
+"""Folders of recordings, of which every fourth is played, except those that wait for an answer in the background."""
 
 
 @pytest.fixture
@@ -58,47 +53,9 @@ async def store(tmp_path: Path) -> AsyncGenerator[Store]:
     await opened.aclose()
 
 
-class Shop:
-    """Tools that note what they did."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-
-    def look(self, name: str) -> str:
-        """Look up a price."""
-        self.done.append(f"look {name}")
-        return f"{PRICE}: {name}"
-
-    def order(self, name: str) -> str:
-        """Order an item."""
-        self.done.append(f"order {name}")
-        return f"{name} is ordered"
-
-
 def agent_at(fake: FakeProvider, shop: Shop, model: str = "openai-responses:m", **settings: Any) -> Agent[str]:
     tools = [shop.look, tool(approval="ask")(shop.order)]
     return Agent(model, base_url=fake.base_url, **{"tools": tools, "system": "You sell lamps.", **settings})
-
-
-def calling(script: Callable[..., Any], *calls: tuple[str, str]) -> Any:
-    """A reply that calls functions, each with a name and an id."""
-    made: Any = script()
-    for name, call_id in calls:
-        match made:
-            case ChatScript():
-                made.tool_call(name, {"name": "lamp"}, call_id)
-            case MessagesScript():
-                made.tool_use(name, {"name": "lamp"}, call_id)
-            case GeminiScript():
-                made.function_call(name, {"name": "lamp"}, call_id=call_id)
-            case _:
-                made.function_call(name, {"name": "lamp"}, call_id)
-    return made.reply()
-
-
-def saying(script: Callable[..., Any], text: str) -> Any:
-    made: Any = script()
-    return made.text(text).reply()
 
 
 def essence(rows: Sequence[Row]) -> list[tuple[str, bytes]]:
@@ -126,32 +83,48 @@ def buying(script: Callable[..., Any]) -> list[Any]:
     ]
 
 
-@requirement("R221")
-@pytest.mark.parametrize("model", APIS)
-async def test_unchanged_fork_replays_rest_without_requests(store: Store, model: str) -> None:
-    shop = Shop()
-    async with FakeProvider(buying(APIS[model])) as fake:
-        chat = await bought(fake, shop, store, model=model)
-        rows = await store.read("talk")
-        done = list(shop.done)
-        for at in range(1, len(rows) + 1):
-            fork = await chat.fork(at, replay=True, strict=True)
-            copied = await store.read(fork.id)
-            assert essence(copied[:-1]) == essence(rows)
-            assert copied[-1].kind == "forked"
-            assert fork.messages == tuple(marked(chat.messages))
-            assert fork.forked_from is not None
-            assert fork.forked_from.equal == sum(row.kind == "request-sent" and row.seq > at for row in rows)
-        assert len(fake.requests) == 3
-    assert shop.done == done == ["look lamp", "look lamp", "order lamp"]
+async def forks_at_each(chat: Chat[Any], store: Store, records: Sequence[int]) -> None:
+    """Fork without a change at these records of the log, replay what follows, and compare it."""
+    rows = await store.read("talk")
+    for at in records:
+        fork = await chat.fork(at, replay=True, strict=True)
+        end = next((row.seq - 1 for row in rows[at:] if row.kind == "message"), len(rows))
+        copied = await store.read(fork.id)
+        assert essence(copied[:end]) == essence(rows[:end])
+        assert {row.kind for row in copied[end:]} <= {"forked", "custom"}
+        assert fork.forked_from is not None
+        assert fork.forked_from.copied == end
+        assert fork.forked_from.equal == sum(row.kind == "request-sent" and at < row.seq <= end for row in rows)
+        if end == len(rows):
+            assert (fork.status, fork.messages) == (chat.status, tuple(like(fork, chat.messages)))
     assert await store.read("talk") == rows
     assert await store.check() == []
+
+
+def like(fork: Chat[Any], messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """The messages, with the marks of a fork if it has any."""
+    return marked(messages) if any("forked" in str(message.metadata) for message in fork.messages) else [*messages]
+
+
+@requirement("R221")
+@pytest.mark.parametrize("detail", [None, LogDetail(wire=True)], ids=["usual", "wire"])
+@pytest.mark.parametrize("name", GOLDEN)
+async def test_unchanged_fork_replays_rest_without_requests(store: Store, name: str, detail: LogDetail | None) -> None:
+    shop, run = Shop(), GOLDEN[name]
+    async with FakeProvider(run.replies) as fake:
+        chat = await played(run, fake, shop, store, detail)
+        done = list(shop.done)
+        assert len(fake.requests) == len(run.replies)
+        await forks_at_each(chat, store, range(1, chat.head + 1))
+        assert len(fake.requests) == len(run.replies)
+    assert shop.done == done
 
 
 def sample() -> list[Path]:
     if not RECORDINGS.is_dir():
         return []
-    return [path for name, count in SAMPLE.items() for path in sorted((RECORDINGS / name).glob("*.json"))[:count]]
+    found = {name: sorted((RECORDINGS / name).glob("*.json")) for name in SAMPLE}
+    return [path for name in found for path in found[name] if "background" not in path.stem][:: len(SAMPLE)]
 
 
 class Counted:
@@ -169,55 +142,111 @@ class Counted:
         return await self._inner.download(call, limits)
 
 
+def stub(name: str, done: list[str]) -> Tool[Any]:
+    """A function under a name that a recording calls."""
+    schema = {"type": "object", "properties": {}}
+    return Tool(
+        name=name,
+        description="Do it.",
+        parameters=schema,
+        function=lambda: done.append(name),
+        bind=lambda arguments, context: {},
+    )
+
+
+async def names_called(agent: Agent[Any], prompt: str, **call: Any) -> list[str]:
+    """The functions that a model calls."""
+    async with agent.stream(prompt, errors="parts", **call) as run:
+        calls = [part async for part in run if isinstance(part, ToolCall) and not part.provider_executed]
+    return [*dict.fromkeys(call.name for call in calls if call.tool == call.name)]
+
+
 @requirement("R221")
 @pytest.mark.parametrize("path", sample(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 async def test_recorded_run_forks_at_each_record(store: Store, path: Path) -> None:
-    transport = Counted(Recording.load(path))
     body = Recording.load(path).exchanges[0].request.body
-    provider = path.parent.name
-    agent = Agent(f"{provider}:m", transport=transport, api_key="test-key-123456")
+    stream = not isinstance(body, dict) or body.get("stream") is not False
+    model, key = f"{path.parent.name}:m", "test-key-123456"
+    playing = Agent(model, transport=ReplayTransport(Recording.load(path)), api_key=key)
+    names, done = await names_called(playing, "Go on.", stream=stream), list[str]()
+    transport = Counted(Recording.load(path))
+    agent = Agent(model, transport=transport, api_key=key, tools=[stub(name, done) for name in names])
     chat = Chat(agent, store=store, id="talk")
     with suppress(RunError):
-        await chat.send("Go on.", stream=not isinstance(body, dict) or body.get("stream") is not False)
-    rows, sent = await store.read("talk"), transport.sent
-    assert sent
-    for at in range(1, len(rows) + 1, max(1, len(rows) // 8)):
-        fork = await chat.fork(at, replay=True)
-        assert essence((await store.read(fork.id))[: len(rows)]) == essence(rows)
-    assert transport.sent == sent
+        await chat.send("Go on.", stream=stream)
+    await chat.load()
+    before = transport.sent, [*done]
+    assert transport.sent
+    await forks_at_each(chat, store, range(1, chat.head + 1, 1 + chat.head // 20))
+    assert (transport.sent, done) == before
 
 
-CHANGES: dict[str, tuple[dict[str, Any], str]] = {
-    "result": ({"results": {"call_look": "It costs 200 euros"}}, "messages[2].content[0].content"),
-    "system": ({"system": "You sell chairs."}, "system"),
-    "model": ({"model": "anthropic:other"}, "model"),
-    "message": ({"message": "Take a green one."}, "messages[2].content[1]"),
-    "deny": ({"deny": ["call_look"]}, "messages[2].content[0]"),
+CHANGES: dict[str, dict[str, Any]] = {
+    "result": {"results": {"call_look": "It costs 200 euros"}},
+    "system": {"system": "You sell chairs."},
+    "model": {"model": "other"},
+    "message": {"message": "Take a green one."},
+    "deny": {"deny": ["call_look"]},
 }
+PLACES: dict[str, dict[str, str]] = {
+    "openai-responses": {
+        "result": r"input\[2\]\.output",
+        "system": "instructions",
+        "model": "model",
+        "message": r"input\[3\]",
+        "deny": r"input\[2\]\.output",
+    },
+    "openai-chat": {
+        "result": r"messages\[3\]\.content",
+        "system": r"messages\[0\]\.content",
+        "model": "model",
+        "message": r"messages\[4\]",
+        "deny": r"messages\[3\]\.content",
+    },
+    "anthropic": {
+        "result": r"messages\[2\]\.content\[0\]\.content",
+        "system": "system",
+        "model": "model",
+        "message": r"messages\[2\]\.content\[1\]",
+        "deny": r"messages\[2\]\.content\[0\]\.(?:content|is_error)",
+    },
+    "google": {
+        "result": r"contents\[2\]\.parts\[0\]\.functionResponse\.response.*",
+        "system": r"systemInstruction\.parts\[0\]\.text",
+        "message": r"contents\[3\]",
+        "deny": r"contents\[2\]\.parts\[0\]\.functionResponse\.response.*",
+    },
+}
+"""Pattern of the paths at which the first request of a fork differs, by API and changed fact. Google names the model in
+the URL."""
 
 
 @requirement("R221")
 @pytest.mark.parametrize("fact", CHANGES)
-async def test_first_request_of_fork_differs_by_changed_fact(store: Store, fact: str) -> None:
-    changes, path = CHANGES[fact]
-    shop = Shop()
-    replies = [*buying(MessagesScript), saying(MessagesScript, "Now it is different.")]
-    async with FakeProvider(replies) as fake:
-        chat = await bought(fake, shop, store, model="anthropic:m")
+@pytest.mark.parametrize("model", APIS)
+async def test_first_request_of_fork_differs_by_changed_fact(store: Store, model: str, fact: str) -> None:
+    api, shop, script = model.partition(":")[0], Shop(), APIS[model]
+    changes = {**CHANGES[fact], **({"model": f"{api}:gemini-other"} if fact == "model" else {})}
+    options = OpenAIResponsesOptions(store=False) if api == "openai-responses" else None
+    async with FakeProvider([*GOLDEN[f"{api}-buys"].replies, saying(script, "Now it is different.")]) as fake:
+        chat = await played(GOLDEN[f"{api}-buys"], fake, shop, store, options=options)
         rows, done, at = await store.read("talk"), list(shop.done), await at_kind(store, "tool-result")
         fork = await chat.fork(at, replay=True, **changes)
         assert (len(fake.requests), shop.done) == (3, done)
         assert fork.forked_from is not None
         assert fork.forked_from.changes
-        assert path.partition("[")[0] in fork.forked_from.parted
         result = await fork.resume()
         assert result.output == "Now it is different."
         assert result.usage == fork_usage(await Conversation(store, fork.id).records())
         recorded, new = fake.requests[1].json, fake.requests[3].json
+        assert fake.requests[3].path.count("gemini-other") == (fact == "model" and api == "google")
     copied = await store.read(fork.id)
     assert essence(copied[: at - 1]) == essence(rows[: at - 1])
-    differences = all_differences(recorded, new)
-    assert [found.path.startswith(path) for found in differences] == [True] * len(differences) != []
+    differences = [found.path for found in all_differences(recorded, new)]
+    place = PLACES[api].get(fact)
+    assert [path for path in differences if place is None or not re.fullmatch(place, path)] == []
+    assert bool(differences) == (place is not None)
+    assert fork.forked_from.parted.startswith(f"record {at + 1}, {differences[0] if differences else 'model'}: ")
     assert (await Conversation(store, fork.id).requests())[1].body == new
     assert await store.read("talk") == rows
     assert shop.done == done
@@ -302,12 +331,40 @@ async def test_denied_call_of_fork_does_not_run(store: Store) -> None:
     async with FakeProvider([*buying(ResponsesScript), saying(ResponsesScript, "Then not.")]) as fake:
         chat = await bought(fake, shop, store)
         done = list(shop.done)
-        fork = await chat.fork(await at_kind(store, "approval-asked") + 1, deny=["call_order"])
+        fork = await chat.fork(await at_kind(store, "finish"), deny=["call_order"])
         result = await fork.resume()
         (denied,) = [entry for entry in fake.requests[-1].json["input"] if entry.get("call_id") == "call_order"]
     assert "denied" in denied["output"]
     assert result.output == "Then not."
     assert shop.done.count("order lamp") == done.count("order lamp") == 1
+
+
+@requirement("R221")
+async def test_denied_call_of_provider_is_not_approved(store: Store) -> None:
+    script = [
+        ResponsesScript(id="r1").mcp_approval_request("desk", "remove", {"item": "lamp"}),
+        ResponsesScript(id="r2").text("Removed."),
+        ResponsesScript(id="r3").text("Then not."),
+        ResponsesScript(id="r4").text("Then not."),
+    ]
+    async with FakeProvider([made.reply() for made in script]) as fake:
+        desk = RemoteMCP(label="desk", url="https://desk.example/mcp")
+        chat = Chat(
+            Agent("openai-responses:m", base_url=fake.base_url, server_side_tools=[desk]), store=store, id="talk"
+        )
+        await chat.send("Remove the lamp.")
+        await chat.resume([approval.approve() for approval in chat.approvals])
+        asked = await at_kind(store, "approval-asked")
+        call = next(item["approval_request_id"] for item in fake.requests[-1].json["input"])
+        for at in (asked, asked + 1):  # While it waits, and before.
+            fork = await chat.fork(at, deny=[call])
+            assert (await fork.resume()).output == "Then not."
+            (answer,) = [item for item in fake.requests[-1].json["input"] if item["type"] == "mcp_approval_response"]
+            assert (answer["approval_request_id"], answer["approve"]) == (call, False)
+        for late in ("approval-decided", "request-sent"):
+            with pytest.raises(ConfigurationError, match="fork at record"):
+                await chat.fork(await at_kind(store, late, -1), deny=[call])
+        assert len(fake.requests) == 4
 
 
 @requirement("R221", "R76")
@@ -341,6 +398,32 @@ async def test_started_tool_is_not_repeated_by_fork(store: Store) -> None:
     assert shop.done == done
 
 
+@requirement("R221", "R84")
+@pytest.mark.parametrize("policy", ["ask", "retry", "fail"])
+@pytest.mark.parametrize("kind", ["step-finish", "approval-decided"])
+async def test_tool_that_original_ran_is_not_silently_run_again(store: Store, kind: str, policy: Any) -> None:
+    keys: list[str] = []
+
+    def order(name: str, context: ToolContext[Any]) -> str:
+        """Order an item."""
+        keys.append(context.idempotency_key)
+        return f"{name} is ordered"
+
+    approval: Any = "ask" if kind == "approval-decided" else "run"
+    replies = [calling(ResponsesScript, ("order", "call_1")), *[saying(ResponsesScript, "Ordered.")] * 2]
+    async with FakeProvider(replies) as fake:
+        tools = [tool(approval=approval, on_interruption=policy)(order)]
+        chat = Chat(Agent("openai-responses:m", base_url=fake.base_url, tools=tools), store=store, id="talk")
+        await chat.send("Order a lamp.")
+        if chat.approvals:
+            await chat.resume([asked.approve() for asked in chat.approvals])
+        fork = await chat.fork(await at_kind(store, kind))
+        result = await fork.resume()
+        assert [asked.call_id for asked in fork.approvals] == (["call_1"] if policy == "ask" else [])
+        assert keys == [keys[0]] * (2 if policy == "retry" else 1)
+        assert result.finish_reason == ("approval" if policy == "ask" else "stop")
+
+
 @requirement("R221")
 async def test_strict_fork_raises_at_first_difference(store: Store) -> None:
     shop = Shop()
@@ -352,6 +435,8 @@ async def test_strict_fork_raises_at_first_difference(store: Store) -> None:
             await chat.fork(at, results={"call_look": "cheap"}, strict=True)
         with pytest.raises(ConfigurationError, match="fork at record"):
             await chat.fork(await at_kind(store, "finish", -1), results={"call_look": "cheap"})
+        with pytest.raises(ConfigurationError, match="call_look"):
+            await chat.fork(at, results={"call_look": 1}, deny=["call_look"])
         with pytest.raises(ConfigurationError, match="call_none"):
             await chat.fork(at, results={"call_none": 1})
         with pytest.raises(ConfigurationError, match="at must be one of"):

@@ -1,11 +1,14 @@
-"""Logged runs as tests: what they accept, what they report, and which of 500 changes they notice."""
+"""Logged runs as tests: what they accept, what they report, and that they notice each of 500 changes."""
 
 import asyncio
 import copy
 import os
 import random
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +21,15 @@ from sidestream.parts import ToolCall
 from sidestream.replay.cassette import Cassette, cassette_of, redacted
 from sidestream.replay.provider import model_exchanges
 from sidestream.store import open_store
-from sidestream.testing import (
-    ChatScript,
-    FakeProvider,
-    GeminiScript,
-    MessagesScript,
-    Recording,
-    ReplayMismatch,
-    ReplayTransport,
-    ResponsesScript,
-)
+from sidestream.testing import FakeProvider, Recording, ReplayMismatch, ReplayTransport
 from sidestream.tools.tool import Tool
+from support.golden_runs import GOLDEN, GoldenRun, Shop, played
 from support.places import RECORDINGS
 
-MUTATIONS = int(os.environ.get("SIDESTREAM_MUTATIONS", "60"))
-"""Changes to try. `make mutate-runs` tries 500."""
-IS_LONG = MUTATIONS >= 500
-"""Whether to use every recording instead of a fifth of them."""
+IS_LONG = "SIDESTREAM_MUTATIONS" in os.environ
+"""Whether to use every recording instead of a fifth of them, as `make mutate-runs` does."""
+MUTATIONS = int(os.environ.get("SIDESTREAM_MUTATIONS", "500"))
+"""Changes to try."""
 SYSTEM = "Answer in one sentence. Be friendly, but say so when you are not sure."
 MODELS = {
     "anthropic": "anthropic",
@@ -80,43 +75,8 @@ def stub(name: str) -> Tool[Any]:
 def agent_for(
     model: str, *, system: str = SYSTEM, tools: Any = None, stubs: Sequence[str] = (), **settings: Any
 ) -> Agent[Any]:
-    own = [lookup, convert] if tools is None else tools
-    return Agent(model, system=system, tools=[*own, *map(stub, stubs)], api_key="unused", **settings)
-
-
-SCRIPTS: dict[str, tuple[str, Callable[[], list[Any]]]] = {
-    "responses": (
-        "openai-responses",
-        lambda: [
-            ResponsesScript().function_call("lookup", {"item": "lamp"}).reply(),
-            ResponsesScript().text(["There are 3 lamps."]).reply(),
-        ],
-    ),
-    "messages": (
-        "anthropic",
-        lambda: [
-            MessagesScript().thinking("Hm.").tool_use("lookup", {"item": "lamp"}).reply(),
-            MessagesScript().text("There are 3 lamps.").reply(),
-        ],
-    ),
-    "chat": (
-        "openai",
-        lambda: [
-            ChatScript()
-            .tool_call("lookup", {"item": "lamp"})
-            .tool_call("convert", {"amount": 2, "currency": "EUR"})
-            .reply(),
-            ChatScript().text("There are 3 lamps.").reply(),
-        ],
-    ),
-    "gemini": (
-        "google",
-        lambda: [
-            GeminiScript().function_call("lookup", {"item": "lamp"}).reply(),
-            GeminiScript().text("There are 3 lamps.").reply(),
-        ],
-    ),
-}
+    own = [lookup, convert, *map(stub, stubs)] if tools is None else tools
+    return Agent(model, system=system, tools=own, api_key="unused", **settings)
 
 
 async def logged(
@@ -136,22 +96,21 @@ async def logged(
         await store.aclose()
 
 
-async def scripted(name: str, path: Path) -> Cassette:
-    model, script = SCRIPTS[name]
-    base = {"base_path": ""} if name == "gemini" else {}
-    async with FakeProvider(script(), **base) as fake:
-        found = await logged(agent_for(model, base_url=fake.base_url), path)
-    assert found is not None
-    return found
+async def golden(run: GoldenRun, path: Path) -> Cassette:
+    """Play a golden run, and return the cassette of its last turn."""
+    base = {"base_path": ""} if run.model.startswith("google") else {}
+    async with FakeProvider(run.replies, **base) as fake, aclosing(open_store(path)) as store:
+        await played(run, fake, Shop(), store)
+        return redacted(await cassette_of(store, "talk"))
 
 
 class LoggedRun:
     """A logged run, its agent and its generated test."""
 
-    def __init__(self, name: str, model: str, cassette: Cassette, folder: Path, stubs: Sequence[str] = ()) -> None:
-        self.name, self.model, self.cassette, self.stubs = name, model, cassette, stubs
+    def __init__(self, name: str, cassette: Cassette, folder: Path, made: Callable[..., Agent[Any]]) -> None:
+        self.name, self.cassette, self.agent = name, cassette, made
         cassette.agent = "shop:agent"
-        written = write_test(cassette, folder, agent_for(model, stubs=stubs))
+        written = write_test(cassette, folder, made())
         assert written.problem is None, (name, written.problem)
         source = written.file.read_text("utf-8").replace("from shop import agent\n", "")
         names: dict[str, Any] = {"__file__": str(written.file)}
@@ -160,16 +119,13 @@ class LoggedRun:
         self._names = names
         self._test = next(value for key, value in names.items() if key.startswith("test_"))
 
-    def agent(self, **settings: Any) -> Agent[Any]:
-        return agent_for(self.model, stubs=self.stubs, **settings)
-
     def test(self, agent: Agent[Any] | None = None) -> None:
         """Call the generated test, which finds this agent in its module."""
         self._names["agent"] = self.agent() if agent is None else agent
         self._test()
 
 
-def recorded_runs(folder: Path) -> Iterator[tuple[str, str, Cassette, list[str]]]:
+def recorded_runs(folder: Path) -> Iterator[LoggedRun]:
     """Log the recordings that an agent can play which has the functions that they call."""
     for api, model in MODELS.items():
         for file in sorted(RECORDINGS.glob(f"{api}/*.json")):
@@ -180,7 +136,8 @@ def recorded_runs(folder: Path) -> Iterator[tuple[str, str, Cassette, list[str]]
             agent = agent_for(model, stubs=stubs, transport=ReplayTransport(recording))
             found = asyncio.run(logged(agent, folder / f"{api}-{file.stem}.db", "What is in stock?"))
             if found is not None:
-                yield f"{api}/{file.stem}", model, found, stubs
+                made = partial(agent_for, model, stubs=stubs)
+                yield LoggedRun(f"{api}/{file.stem}", found, folder / f"{api}-{file.stem}", made)
 
 
 def hash_of(file: Path) -> int:
@@ -202,13 +159,11 @@ def called_in(recording: Recording, model: str) -> list[str]:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[LoggedRun]:
     folder = tmp_path_factory.mktemp("runs")
-    found = [
-        LoggedRun(name, SCRIPTS[name][0], asyncio.run(scripted(name, folder / f"{name}.db")), folder / name)
-        for name in SCRIPTS
-    ]
-    for name, model, cassette, stubs in recorded_runs(folder):
-        found.append(LoggedRun(name, model, cassette, folder / name.replace("/", "-"), stubs))
-    return found
+    found: list[LoggedRun] = []
+    for name, run in GOLDEN.items():
+        cassette = asyncio.run(golden(run, folder / f"{name}.db"))
+        found.append(LoggedRun(name, cassette, folder / name, partial(run.agent, Shop(), api_key="unused")))
+    return [*found, *recorded_runs(folder)]
 
 
 pytestmark = pytest.mark.timeout(900 if IS_LONG else 180)
@@ -218,30 +173,49 @@ pytestmark = pytest.mark.timeout(900 if IS_LONG else 180)
 def test_unchanged_agents_pass_tests_of_their_runs(runs: list[LoggedRun]) -> None:
     for run in runs:
         run.test()
-    assert len(runs) > (40 if IS_LONG else 10)
+    assert len(runs) - len(GOLDEN) > (40 if IS_LONG else 10)
 
 
-def mutated(kind: str, rng: random.Random) -> dict[str, Any]:
+KINDS = ("prompt", "description", "schema", "order", "result")
+
+
+def kinds_of(run: LoggedRun) -> list[str]:
+    """Return the kinds of changes that the run's test can notice."""
+    agent = run.agent()
+    with_tools = ["description", "schema", *(["order"] if len(agent.tools) > 1 else [])] if agent.tools else []
+    has_results = len(run.cassette.steps) > 1 and results_of_first(run.cassette)
+    return ["prompt", *with_tools, *(["result"] if has_results else [])]
+
+
+def results_of_first(cassette: Cassette) -> list[int]:
+    """Return the indices of the results that the second request has, except those of denied calls."""
+    denied = [decision.call_id for decision in cassette.decisions if not decision.is_approved]
+    answer = str(cassette.steps[0].parts)
+    each = enumerate(cassette.results)
+    return [at for at, result in each if result.call_id in answer and result.call_id not in denied]
+
+
+def mutated(kind: str, rng: random.Random, agent: Agent[Any]) -> dict[str, Any]:
     """Return settings of an agent with one change."""
-    tools = [Tool.from_function(lookup), Tool.from_function(convert)]
-    at = rng.randrange(2)
+    tools = [*agent.tools.values()]
+    if kind == "prompt":
+        words = str(agent.system).split()
+        place = rng.randrange(len(words))
+        return {"system": " ".join([*words[:place], rng.choice(["always", "never", "perhaps"]), *words[place:]])}
+    if kind == "order":
+        one, other = rng.sample(range(len(tools)), 2)
+        tools[one], tools[other] = tools[other], tools[one]
+        return {"tools": tools}
+    with_inputs = [at for at, each in enumerate(tools) if each.parameters["properties"]]
+    at = rng.choice(with_inputs if kind == "schema" else range(len(tools)))
     fields = {name: getattr(tools[at], name) for name in Tool.__struct_fields__ if name != "pin"}
-    match kind:
-        case "prompt":
-            words = SYSTEM.split()
-            place = rng.randrange(len(words))
-            return {"system": " ".join([*words[:place], rng.choice(["always", "never", "perhaps"]), *words[place:]])}
-        case "description":
-            fields["description"] = fields["description"].replace("e", rng.choice("xyz"), 1)
-        case "schema":
-            schema = copy.deepcopy(fields["parameters"])
-            name = rng.choice(sorted(schema["properties"]))
-            schema["properties"][name]["description"] = rng.choice(["Other.", "Changed.", "New."])
-            fields["parameters"] = schema
-        case "order":
-            return {"tools": [*reversed(tools)]}
-        case _:
-            raise AssertionError(kind)
+    if kind == "description":
+        fields["description"] = f"{fields['description']} {rng.choice(['Soon.', 'Now.', 'Later.'])}"
+    else:
+        schema = copy.deepcopy(fields["parameters"])
+        name = rng.choice(sorted(schema["properties"]))
+        schema["properties"][name]["description"] = rng.choice(["Other.", "Changed.", "New."])
+        fields["parameters"] = schema
     tools[at] = Tool(**fields)
     return {"tools": tools}
 
@@ -267,23 +241,24 @@ def is_at(kind: str, path: str) -> bool:
 @requirement("R222")
 def test_each_change_fails_at_its_place_and_nowhere_else(runs: list[LoggedRun]) -> None:
     rng = random.Random(int(os.environ.get("SEED", "1")))
-    with_calls = [run for run in runs if len(run.cassette.steps) > 1 and run.cassette.results]
+    possible = {run.name: kinds_of(run) for run in runs}
+    seen: Counter[str] = Counter()
     for _ in range(MUTATIONS):
-        kind = rng.choice(["prompt", "description", "schema", "order", "result"])
-        run = rng.choice(with_calls if kind == "result" else runs)
-        if kind == "result":
-            at = 1
-            with pytest.raises(ReplayMismatch) as caught, changed_result(run, rng):
-                run.test()
-        else:
-            at = 0
-            with pytest.raises(ReplayMismatch) as caught:
-                run.test(run.agent(**mutated(kind, rng)))
+        kind = rng.choice(KINDS)
+        run = rng.choice([run for run in runs if kind in possible[run.name]])
+        at = int(kind == "result")
+        agent = run.agent() if at else run.agent(**mutated(kind, rng, run.agent()))
+        with pytest.raises(ReplayMismatch) as caught, changed_result(run, rng) if at else nullcontext():
+            run.test(agent)
         mismatch = caught.value
         assert mismatch.step == at, (run.name, kind, str(mismatch))
         assert is_at(kind, mismatch.path), (run.name, kind, str(mismatch))
         assert len(mismatch.differences) == 1, (run.name, kind, str(mismatch))
         assert mismatch.path in str(mismatch)
+        seen[kind] += 1
+    assert min(seen[kind] for kind in KINDS) > MUTATIONS // 10
+    for run in runs:
+        run.test()
 
 
 class changed_result:
@@ -292,7 +267,7 @@ class changed_result:
     def __init__(self, run: LoggedRun, rng: random.Random) -> None:
         self._file, self._text = run.cassette_file, run.cassette_file.read_text("utf-8")
         cassette = Cassette.load(self._file)
-        first = rng.randrange(sum(result.call_id in str(cassette.steps[0].parts) for result in cassette.results))
+        first = rng.choice(results_of_first(cassette))
         changed = copy.deepcopy(cassette)
         result = changed.results[first]
         changed.results[first] = type(result)(result.call_id, result.name, result.input, "none left", result.is_error)

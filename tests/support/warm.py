@@ -157,7 +157,7 @@ class _Template:
             process = subprocess.Popen(
                 [sys.executable, str(Path(__file__).resolve()), str(self._theirs.fileno())],
                 cwd="/",
-                env={"PATH": os.environ["PATH"], "LANG": LOCALE},
+                env={"PATH": os.environ["PATH"], "LANG": LOCALE, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[self._theirs.fileno()],
             )

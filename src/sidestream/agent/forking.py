@@ -21,7 +21,7 @@ from sidestream.store.log.forking import Changes, Copy, turn_end
 from sidestream.store.log.requests import ConversationRequest, RequestLog, requests_in
 from sidestream.store.log.writer import changed_by
 from sidestream.store.protocol import Store
-from sidestream.store.records import REQUEST, Forked, RequestSent, Row, content_of, unpack
+from sidestream.store.records import REQUEST, Forked, Record, RequestSent, Row, content_of, unpack
 from sidestream.transport.calls import HttpCall, HttpResponse
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ class Forking:
             made.say(plan.changes.message, await self._state(made))
         equal, parted = await self._replay(made, rows) if plan.replays else (0, "")
         copied = len(made.rows) - made.is_longer
-        made.detach(await self._state(made))
+        state = await self._state(made)
+        made.start(state, rows[plan.at : turn_end(rows, plan.at)])
+        made.detach(state)
         made.add(
             Forked(
                 conversation=plan.conversation,
@@ -135,10 +137,10 @@ class Forking:
         return None if difference is None else str(difference)
 
     async def _state(self, made: Copy) -> LogState:
-        records = [
-            unpack(row, {digest: await self._blob(digest, made) for digest in content_of(row)}.__getitem__)
-            for row in made.rows
-        ]
+        records: list[Record] = []
+        for row in made.rows:
+            blobs = {digest: await self._blob(digest, made) for digest in content_of(row)}
+            records.append(unpack(row, blobs.__getitem__ if blobs else None))
         return fold(joined(records))
 
     async def _blob(self, digest: str, made: Copy) -> bytes:

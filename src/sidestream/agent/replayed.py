@@ -35,7 +35,7 @@ from sidestream.parts import (
 from sidestream.providers.protocol import AnswersByTool, ChatModel, Encoded, FileRef, ModelRequest, Settings
 from sidestream.providers.registry import ModelString, find_provider
 from sidestream.replay.cassette import Cassette, CassetteRedaction, RecordedResult, RecordedStep, results_of, step_parts
-from sidestream.replay.comparison import Difference, RequestComparison, first_difference
+from sidestream.replay.comparison import Difference, RequestComparison, first_difference, system_in
 from sidestream.run.blocking import wait_for
 from sidestream.tools.approvals import Decision, PendingApproval
 from sidestream.tools.server_side import ServerSideTool
@@ -185,7 +185,7 @@ def agent_of(cassette: Cassette) -> Agent[Any, Any]:
     settings: dict[str, Any] = {"temperature": body["temperature"]} if body.get("temperature") is not None else {}
     reserved = _result_tool(Agent(cassette.model, api_key="recorded").model)
     tools = [_rebuilt(entry) for entry in _functions(body) if entry.name != reserved]
-    return Agent(cassette.model, system=_system(body) or None, tools=tools, api_key="recorded", **settings)
+    return Agent(cassette.model, system=system_in(body) or None, tools=tools, api_key="recorded", **settings)
 
 
 class Player:
@@ -484,18 +484,6 @@ def _rebuilt(function: _Function) -> Tool[Any]:
         function=missing,
         bind=lambda arguments, context: jsontext.as_object(arguments),
     )
-
-
-def _system(body: Mapping[str, Any]) -> str:
-    """Return the instructions of a request, in any API's form."""
-    first, *_ = [*jsontext.objects(body.get("messages")), *jsontext.objects(body.get("input")), body]
-    given = body.get("instructions") or body.get("system") or body.get("systemInstruction")
-    if given is None and first.get("role") in ("system", "developer"):
-        given = first.get("content")
-    if isinstance(given, str):
-        return given
-    blocks = jsontext.as_list(jsontext.as_object(given).get("parts", given))
-    return "".join(str(jsontext.as_object(block).get("text", "")) for block in blocks)
 
 
 def _model_of(agent: Agent[Any, Any]) -> ChatModel:

@@ -5,7 +5,7 @@ reads it.
 """
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.files import media_types
+from sidestream.jsontext import is_object
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart
 
 if TYPE_CHECKING:
@@ -68,8 +69,14 @@ def stamp(metadata: dict[str, Any], digest: bytes) -> dict[str, Any]:
     }
 
 
-def forked(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
-    """Return the messages with each session marked as one of the conversation that this one was forked from."""
+def forked(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages with each session marked as one of the conversation that this one was forked from.
+
+    They stay as they are if no session names a container or a conversation, which both would change.
+    """
+    sessions = [value for message in messages for key, value in message.metadata.items() if is_session_key(key)]
+    if not any(is_object(session) and session.keys() & _SHARED for session in sessions):
+        return [*messages]
     return [
         replace(message, metadata={key: _forked(key, value) for key, value in message.metadata.items()})
         if message.metadata
@@ -78,9 +85,12 @@ def forked(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
     ]
 
 
+_SHARED = frozenset({"container_id", "environment_id", "conversation"})
+"""Session fields that name what a request changes at the provider."""
+
+
 def _forked(key: str, value: Any) -> Any:
-    session = jsontext.as_object(value)
-    return {**session, FORKED: True} if session and is_session_key(key) else value
+    return {**value, FORKED: True} if is_session_key(key) and is_object(value) else value
 
 
 def is_unchanged(message: ChatMessage, session: dict[str, Any]) -> bool:

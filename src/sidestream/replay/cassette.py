@@ -203,8 +203,12 @@ def _turn_of(records: Sequence[Record], run: str | None) -> tuple[int, int]:
 
 
 def _answers(parts: Sequence[StreamPart], blobs: Mapping[str, bytes]) -> dict[int, list[StreamPart]]:
-    """Return the parts of each complete answer, by step. Those that the run itself added are left out."""
+    """Return the parts of each complete answer, by step, without those that the run itself added.
+
+    An answer that failed counts only if the turn ended with it.
+    """
     found: dict[int, list[StreamPart]] = {}
+    failed: set[int] = set()
     for at, part in enumerate(parts):
         if not isinstance(part, StepStart):
             continue
@@ -217,10 +221,13 @@ def _answers(parts: Sequence[StreamPart], blobs: Mapping[str, bytes]) -> dict[in
                 metadata = {} if outcome is None else outcome.metadata
                 answer.append(Finish(inner.reason, inner.usage, metadata=metadata, outcome=outcome))
                 found[part.step] = answer
+                if inner.reason == "error":
+                    failed.add(part.step)
                 break
             if not (isinstance(inner, Steer) or (isinstance(inner, Custom) and inner.kind in _OF_RUN)):
                 answer.append(inner)
-    return found
+    last = max(found, default=0)
+    return {step: answer for step, answer in found.items() if step == last or step not in failed}
 
 
 def results_of(parts: Sequence[StreamPart]) -> list[RecordedResult]:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from msgspec import Struct
 
 from sidestream.files.media_types import from_base64
-from sidestream.jsontext import as_object, loads
+from sidestream.jsontext import as_list, as_object, loads, objects
 from sidestream.parts import Json
 from sidestream.text.redaction import REDACTED, redact
 
@@ -53,7 +53,8 @@ _DATA: Final = frozenset(
     {"input", "arguments", "args", "output", "response", "parameters", "input_schema", "parametersJsonSchema", "schema"}
 )
 """Fields with an object of the program, in which names of fields say nothing about ids and times."""
-_SYSTEM: Final = frozenset({"system", "instructions", "systemInstruction", "system_instruction"})
+_INSTRUCTIONS: Final = ("instructions", "system", "systemInstruction", "system_instruction")
+_SYSTEM: Final = frozenset(_INSTRUCTIONS)
 _DAY = r"\d{4}-\d\d-\d\d"
 _TOKENS: Final = re.compile(
     r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)"
@@ -123,6 +124,18 @@ def text_in_base64(data: str) -> str | None:
     except UnicodeDecodeError:
         return None
     return None if not text or _CONTROL.search(text) else text
+
+
+def system_in(body: Mapping[str, Json]) -> str:
+    """Return the instructions of a request, in any API's form."""
+    first, *_ = [*objects(body.get("messages")), *objects(body.get("input")), body]
+    given = next((body[name] for name in _INSTRUCTIONS if body.get(name)), None)
+    if given is None and first.get("role") in ("system", "developer"):
+        given = first.get("content")
+    if isinstance(given, str):
+        return given
+    blocks = as_list(as_object(given).get("parts", given))
+    return "".join(str(as_object(block).get("text", "")) for block in blocks)
 
 
 def is_opaque(name: str) -> bool:

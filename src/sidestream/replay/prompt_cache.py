@@ -102,7 +102,7 @@ class _Api(Struct, frozen=True, kw_only=True):
 
 _GEMINI: Final = ((r"2\.5", 2048), ("", 4096))
 _APIS: Final[Mapping[str, _Api]] = {
-    r".*/messages": _Api(
+    r".*/messages|.*:(?:streamR|r)awPredict|.*/invoke(?:-with-response-stream)?": _Api(
         fields=("tools", "system", "tool_choice", "thinking", "output_config", "speed", "messages"),
         minimums=((r"opus-(?:4-[5-9]|[5-9])|haiku-(?:4|[5-9])", 4096), (r"haiku|sonnet-4-6", 2048), ("", 1024)),
         is_marked=True,

@@ -15,7 +15,7 @@ from cli.command import Run
 from requirements import requirement
 from sidestream import Agent, Chat
 from sidestream.store import Store, open_store
-from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.testing import ChatScript, FakeProvider, MessagesScript, ResponsesScript
 from support.places import ROOT
 
 LOOK = '''
@@ -82,6 +82,35 @@ async def test_run_is_forked_corrected_and_shown(sidestream: Run, store: Store, 
     assert re.search(rf"^origin: +forked from talk at record {at}: result", shown.stdout, re.MULTILINE)
     shown = await in_thread(sidestream, "logs", "show", forks[-1]["id"])
     assert f"forked from talk at record {at}" in shown.stdout
+
+
+@requirement("R221")
+async def test_fork_keeps_model_and_prompt_of_its_turn(sidestream: Run, store: Store):
+    """The second turn has another model, and the fork of the first one may choose a third."""
+    replies: list[Any] = [
+        ResponsesScript(id="r1").text("Oslo.").reply(),
+        MessagesScript().text("Rome.").reply(),
+        ResponsesScript(id="r2").text("Paris.").reply(),
+        ChatScript().text("Lima.").reply(),
+    ]
+    async with FakeProvider(replies) as fake:
+        first = Agent("openai-responses:gpt-5", base_url=fake.base_url, system="Name a city.")
+        second = Agent("anthropic:claude-sonnet-5", base_url=fake.base_url, system="Be brief.")
+        for agent in (first, second):
+            await Chat(agent, store=store, id="talk").send("A city?")
+        run = (await store.read("talk"))[0].run or (await store.read("talk"))[1].run
+        base = ("--base-url", fake.base_url)
+        done = await in_thread(sidestream, "runs", "fork", run, "--at", "3", *base)
+        assert (done.returncode, done.stdout) == (0, "Paris.\n"), done.stderr
+        done = await in_thread(sidestream, "runs", "fork", run, "--at", "2", "--strict", *base)
+        assert "1 request replayed" in done.stderr
+        other = ("-m", "openai-chat:gpt-5", "--key", "key-of-chat-0123456789")
+        done = await in_thread(sidestream, "runs", "fork", run, "--at", "2", *other, *base)
+        assert (done.returncode, done.stdout) == (0, "Lima.\n"), done.stderr
+        original, _, fork, chat = fake.requests
+    assert fork.json == original.json
+    assert chat.json["messages"][0] == {"role": "system", "content": "Name a city."}
+    assert chat.headers["authorization"] == "Bearer key-of-chat-0123456789"
 
 
 @requirement("R221")

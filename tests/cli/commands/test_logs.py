@@ -5,7 +5,7 @@ import json
 import os
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from cli.command import Run
 from cli.driving import PROMPT, Talks
 from requirements import requirement
+from sidestream import Agent, Chat
 from sidestream.parts import File, TextDelta, part_from_json
-from sidestream.store import open_store
+from sidestream.store import LogDetail, open_store
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.stream import grammar
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, pixel_png, responses_text, sse
@@ -114,6 +115,23 @@ def test_conversation_is_shown_as_text_records_and_parts(sidestream: Run, kept: 
     parts = [part_from_json(line) for line in sidestream("logs", "show", "-", "--parts", env=STORE).stdout.splitlines()]
     grammar.check(parts)
     assert [part.delta for part in parts if isinstance(part, TextDelta)] == ["Hel\x1b[31mlo."]
+
+
+@requirement("R220")
+def test_log_with_bytes_of_responses_is_shown(sidestream: Run, tmp_path: Path):
+    async def write() -> None:
+        async with (
+            FakeProvider([sse(responses_text("Green."))]) as fake,
+            aclosing(open_store(tmp_path / "talks.db")) as store,
+        ):
+            agent = Agent("openai-responses:m", base_url=fake.base_url)
+            await Chat(agent, store=store, id="tea", log=LogDetail(wire=True)).send("about tea")
+
+    asyncio.run(write())
+    for options in ((), ("--json",), ("--parts",)):
+        shown = sidestream("logs", "show", "tea", *options, env=STORE)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert "Green." in shown.stdout
 
 
 @requirement("R92")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from base64 import b64encode
@@ -96,7 +97,7 @@ def pytest_in(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "tests", *args],
         cwd=folder,
-        env={"PYTHONPATH": str(folder), "PATH": "", "HOME": str(folder)},
+        env={"PYTHONPATH": os.pathsep.join([str(folder), *sys.path]), "PATH": "", "HOME": str(folder)},
         capture_output=True,
         encoding="utf-8",
         timeout=120,
@@ -237,6 +238,14 @@ def test_existing_test_is_kept_without_update(sidestream: Run, tmp_path: Path) -
     assert again.returncode == 2
     assert "--update" in again.stderr
     assert sidestream("logs", "test", run, "--update", env=STORE).returncode == 0
+
+
+def test_other_runs_have_tests_when_one_has_none(sidestream: Run, tmp_path: Path) -> None:
+    run = asyncio.run(shop_run(tmp_path))
+    written = sidestream("logs", "test", "run_missing", run, "talk", env=STORE)
+    assert written.returncode == 1
+    assert "error: run_missing: " in written.stderr
+    assert len([*(tmp_path / "tests").glob("test_*.py")]) == 1  # The other two name the same run.
 
 
 def test_changed_agent_is_reported_when_test_is_written(sidestream: Run, tmp_path: Path) -> None:

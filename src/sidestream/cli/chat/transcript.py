@@ -25,7 +25,7 @@ async def load_record(store: Store, row: records.Row) -> records.Record:
             blobs[digest] = await store.blob(digest)
         except BlobError:
             blobs[digest] = f"sha256:{digest} is missing from the store".encode()
-    return records.unpack(row, blobs.__getitem__)
+    return records.unpack(row, blobs.__getitem__ if blobs else None)
 
 
 class SourcesInPlace:
@@ -186,7 +186,7 @@ _RENDERERS: dict[type, Callable[[Transcript, Any, records.Record], None]] = {
 def origin_line(origin: records.Forked) -> str:
     """Return where a conversation was forked from, and what was changed there, as one line."""
     changes = ", ".join(f"{kind} {jsontext.shown(value)}" for kind, value in origin.changes.items())
-    replayed = f"; {origin.equal} requests replayed" if origin.equal else ""
+    replayed = f"; {formatting.things(origin.equal, 'request')} replayed" if origin.equal else ""
     parted = f"; parted at {origin.parted}" if origin.parted else ""
     return f"forked from {origin.conversation} at record {origin.seq}: {changes or 'unchanged'}{replayed}{parted}"
 

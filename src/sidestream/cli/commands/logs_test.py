@@ -14,6 +14,7 @@ from sidestream.cli import exit_codes
 from sidestream.cli.display.screen import one_line
 from sidestream.cli.inputs import options
 from sidestream.cli.inputs.conversations import find_conversation, with_store
+from sidestream.errors import SidestreamError
 from sidestream.results.tool_labels import things
 
 if TYPE_CHECKING:
@@ -65,11 +66,18 @@ def test(runs: tuple[str, ...], out: Path, agent: str | None, update: bool, stor
 
         code = exit_codes.OK
         for run in runs:
-            known = await opened.find_run(run)
-            conversation = known[0] if known is not None else (await find_conversation(opened, run)).id
-            cassette = redacted(await cassette_of(opened, conversation, run if known is not None else None))
-            cassette.agent = agent
-            written = await asyncio.to_thread(write_test, cassette, out, tested, update=update)
+            try:
+                known = await opened.find_run(run)
+                conversation = known[0] if known is not None else (await find_conversation(opened, run)).id
+                cassette = redacted(await cassette_of(opened, conversation, run if known is not None else None))
+                cassette.agent = agent
+                written = await asyncio.to_thread(write_test, cassette, out, tested, update=update)
+            except (click.UsageError, SidestreamError) as error:
+                if len(runs) == 1:
+                    raise
+                click.echo(f"error: {run}: {error}", err=True)  # The other runs have their tests.
+                code = exit_codes.FAILED
+                continue
             _report(written)
             code = exit_codes.FAILED if written.problem else code
         return code

@@ -13,7 +13,10 @@ from sidestream.cli.display.view import ViewOptions, screen_and_view
 from sidestream.cli.inputs.agent_factory import AgentConfig, AgentFactory
 from sidestream.cli.inputs.conversations import LATEST, find_conversation, get_conversation
 from sidestream.cli.inputs.default_model import default_model
+from sidestream.replay.comparison import system_in
+from sidestream.store.log.conversation import Conversation
 from sidestream.store.protocol import Store
+from sidestream.store.records import STARTED, RunStarted, unpack
 from sidestream.turn.state import TURN_STATUSES
 
 
@@ -66,14 +69,32 @@ class ForkRequest(Struct, frozen=True, kw_only=True):
     agent: dict[str, Any]
 
 
+async def _recorded_settings(store: Store, conversation: str, at: int) -> dict[str, Any]:
+    """Return the model and the system prompt that the log has for a record."""
+    rows = await store.read(conversation)
+    started = [row for row in rows if row.kind == STARTED]
+    found: dict[str, Any] = {}
+    if run := next((row for row in reversed(started) if row.seq <= at), next(iter(started), None)):
+        found["model"] = body.model if isinstance(body := unpack(run).body, RunStarted) else None
+    requests = await Conversation(store, conversation).requests(rows)
+    near = [sent for sent in requests if sent.run == (run.run if run is not None else "")]
+    if sent := next((sent for sent in reversed(near) if sent.seq <= at), next(iter(near), None)):
+        found["system"] = system_in(sent.body) or None
+    return found
+
+
 async def fork_run(store: Store, request: ForkRequest, view_options: ViewOptions) -> int:
     """Fork the conversation of a run, run the rest of the turn, and return the exit code."""
     known = await store.find_run(request.run)
     found = None if known is None else await get_conversation(store, known[0])
     info = found or await find_conversation(store, request.run)
     screen, view = screen_and_view(view_options, prompts_for_approval=True)
-    config = AgentConfig(model=info.model or default_model(), store=request.store, **request.agent)
-    agents = await AgentFactory.load(config)
+    recorded = await _recorded_settings(store, info.id, request.at)
+    model = recorded.pop("model", None) or info.model or default_model()
+    model = request.changes.get("model", model)
+    if request.agent["agent"] is not None or "system" in request.changes:
+        recorded = {}
+    agents = await AgentFactory.load(AgentConfig(model=model, store=request.store, **{**recorded, **request.agent}))
     try:
         session = create_session(agents, store, info.id, screen, view, open_reader(None).answer)
         await session.open(is_new=False)

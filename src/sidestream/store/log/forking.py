@@ -16,17 +16,21 @@ from sidestream.messages.steering import steer_of
 from sidestream.parts import Custom, StreamPart, ToolCall, ToolResult
 from sidestream.store.log.fold import LogState
 from sidestream.store.records import (
+    ApprovalAsked,
+    ApprovalDecided,
     Body,
     MessageAdded,
     Record,
     Row,
     RunStarted,
     Segment,
+    ToolStarted,
     kind_of,
     pack,
     unpack,
 )
-from sidestream.turn.rounds import denial, tool_result
+from sidestream.tools.approvals import PendingApproval
+from sidestream.turn.rounds import decided, denial, tool_result
 from sidestream.turn.state import BACKGROUND, LOST
 
 _OWN_IDS = re.compile(rb"\b(run|approval)_[0-9a-f]{32}\b")
@@ -35,6 +39,8 @@ _ASKED = frozenset({"approval-asked", "tool-approval-request", "tool-suspended"}
 """Records with the ids of new approvals."""
 _SENT = frozenset({"request-sent", "step-start"})
 """Records after which the model has seen earlier results."""
+_DECIDED = frozenset({"approval-decided", "custom"})
+"""Records with a decision on an approval."""
 
 
 class Changes(Struct, frozen=True, kw_only=True):
@@ -81,10 +87,15 @@ class Copy:
 
     def change(self, changes: Changes) -> None:
         """Change results and denied calls. Raises ConfigurationError if the model has seen the results."""
+        if both := changes.results.keys() & set(changes.denied):
+            raise ConfigurationError(f"the call {min(both)!r} cannot have another result and be denied")
         for call_id, value in changes.results.items():
             self._answer(call_id, lambda call, value=value: tool_result(call, value, is_error=False))
         for call_id in changes.denied:
-            self._answer(call_id, lambda call: tool_result(call, denial(call.tool), is_error=True))
+            if (asked := self._asked_remotely(call_id)) is not None:
+                self._deny(asked)
+            else:
+                self._answer(call_id, lambda call: tool_result(call, denial(call.tool), is_error=True))
 
     def say(self, message: ChatMessage, state: LogState) -> None:
         """Add a message of the user, as the next turn or to the turn that the state is in."""
@@ -92,6 +103,18 @@ class Copy:
             self.add(MessageAdded(message))
         else:
             self.add_part(steer_of(message, f"steer_{os.urandom(8).hex()}"))
+
+    def start(self, state: LogState, later: Sequence[Row]) -> None:
+        """Take the original's start of each tool that it ran after the point, so that none runs again unasked."""
+        waiting = () if state.run_state is None else state.run_state.turn.waiting
+        ready = {found.call.id for found in state.unresolved if not found.is_started}
+        ready -= {approval.call_id for approval in waiting}
+        for row in later:
+            if row.kind == "tool-started":
+                body = unpack(row).body
+                assert isinstance(body, ToolStarted)
+                if body.call_id in ready:
+                    self.add(body)
 
     def detach(self, state: LogState) -> None:
         """Give up a response in the background, which the original may still fetch."""
@@ -110,6 +133,31 @@ class Copy:
     def add_part(self, part: StreamPart) -> None:
         """Add a part of the stream."""
         self.add(Segment(part.type, (part,), len(self.rows) + 1))
+
+    def _asked_remotely(self, call_id: str) -> PendingApproval | None:
+        """Return the approval that the provider requested for a call that it executes itself."""
+        for row in reversed(self.rows):
+            if row.kind == "approval-asked" and call_id.encode() in row.body:
+                body = unpack(row).body
+                assert isinstance(body, ApprovalAsked)
+                if body.approval.call_id == call_id and body.approval.is_remote:
+                    return body.approval
+        return None
+
+    def _deny(self, approval: PendingApproval) -> None:
+        """Deny a call of the provider, instead of an approval if there is one."""
+        at = max(index for index, row in enumerate(self.rows) if row.kind == "approval-asked")
+        if seen := next((row.seq for row in self.rows[at:] if row.kind in _SENT), None):
+            raise ConfigurationError(
+                f"the provider has the decision on {approval.call_id!r} from record {seen}; fork at record {seen - 1} "
+                "or before"
+            )
+        if any(row.kind in _DECIDED and approval.approval_id.encode() in row.body for row in self.rows[at:]):
+            raise ConfigurationError(
+                f"the decision on {approval.call_id!r} is made before the fork; fork at record {at + 1}"
+            )
+        self.add(ApprovalDecided(approval.deny()))
+        self.add_part(decided(approval.approval_id, is_approved=False))
 
     def _answer(self, call_id: str, made: Callable[[ToolCall], ToolResult]) -> None:
         """Replace the result of a call, or add one if it has none."""
