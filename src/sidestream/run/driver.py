@@ -100,10 +100,8 @@ class Driver:
 
     async def _observed(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do some of the run's work in the listener's context, if there is one."""
-        listener = self._listener
-        if listener is None:
-            await work()
-            return
+        if (listener := self._listener) is None:
+            return await work()
         with listener.active():
             try:
                 await work()
@@ -117,8 +115,7 @@ class Driver:
         limit_s = self._settings.limits.max_run_s
         try:
             if limit_s is None:
-                await self._advance()
-                return
+                return await self._advance()
             if self._deadline_s is None:
                 self._deadline_s = asyncio.get_running_loop().time() + limit_s
             async with asyncio.timeout_at(self._deadline_s):
@@ -145,8 +142,7 @@ class Driver:
     async def cancel(self) -> None:
         """Stop the run, including a response that the provider would continue in the background."""
         background = self._background_answer()
-        call = background.cancel_call(self._sent)
-        if call is not None:
+        if (call := background.cancel_call(self._sent)) is not None:
             self._put(self._turn.received(background.cancelled()))
         await self.aclose()
         if call is not None:
@@ -199,14 +195,18 @@ class Driver:
         await self._end_if_over()
 
     async def _work(self) -> None:
-        if isinstance(self._turn.command, CallTools) and self._is_begun:
-            try:
-                await self._command()
-            except ToolRaisedError as error:
-                self.error = error
-        else:
+        state, is_first = self._turn.state, not self._is_begun
+        if is_first or type(state.command) is not CallTools:
             with self._interruption:
-                await (self._command() if self._is_begun else self._begin())
+                await (self._begin() if is_first else self._command())
+                if not self.ready and self._encoded is not None and not self._is_closed:
+                    await self._command()  # Nothing was emitted with the request, so send it at once.
+            if is_first or self.ready or self._is_closed or type(state.command) is not CallTools:
+                return
+        try:
+            await self._command()
+        except ToolRaisedError as error:
+            self.error = error
 
     async def _intercepted(self, work: Callable[[], Awaitable[None]] | None = None) -> None:
         """Do some work, then show what it emitted to the program's hooks. Ends the run if one of them blocks it."""
@@ -241,7 +241,7 @@ class Driver:
                 from sidestream.run.tool_round import ToolRound
 
                 self._tools = self._tools or ToolRound(self._turn, self._settings, self._put, self._staging)
-                return self._tools.advance(calls)
+                return self._tools.advance(calls, self._interruption if self.waits.is_unread else None)
             case Check(text=text):
                 return self._check(text)
             case Over() | AwaitDecision():
