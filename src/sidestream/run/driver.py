@@ -151,8 +151,7 @@ class Driver:
     async def steer(self, message: ChatMessage) -> str:
         """Accept a user message during the run, and return its id once the log has it.
 
-        The message is offered to the current response if its transport can pass it on; otherwise the next request takes
-        it. All such messages enter a run here.
+        The message is offered to the current response if its transport can pass it on, else the next request takes it.
         """
         turn = self._turn
         is_over = self._is_ended or self._is_closed or turn.is_over
@@ -227,21 +226,22 @@ class Driver:
                 self._put(self._turn.blocked(blocked.by, blocked.reason))
 
     def _command(self) -> Awaitable[None]:
-        match self._turn.command:
+        match self._turn.state.command:
             case Send():
                 work = self._prepare if (is_new := self._encoded is None) else self._open
                 return work() if is_new and not self._preparation.may_wait else self.waits.advance(work, self._put)
+            case CallTools() as command:
+                if self._tools is None:
+                    from sidestream.run.tool_round import ToolRound
+
+                    self._tools = ToolRound(self._turn, self._settings, self._put, self._staging)
+                return self._tools.advance(command.calls, self._interruption if self.waits.is_unread else None)
+            case Judge() as command:
+                return self._judge(command.questions)
             case Fetch(refs=refs):
                 from sidestream.run.transfers import fetch_all
 
                 return fetch_all(refs, self._turn, self._settings, self._put)
-            case Judge(questions=questions):
-                return self._judge(questions)
-            case CallTools(calls=calls):
-                from sidestream.run.tool_round import ToolRound
-
-                self._tools = self._tools or ToolRound(self._turn, self._settings, self._put, self._staging)
-                return self._tools.advance(calls, self._interruption if self.waits.is_unread else None)
             case Check(text=text):
                 return self._check(text)
             case Over() | AwaitDecision():
@@ -441,9 +441,10 @@ class Driver:
             if native is not None:
                 batch.parts += native.notices()
             decode_all(decoder, events, batch)
-            if not events and await self._resume_stream():
-                return
-            batch.parts += () if events else decoder.close()
+            if not events:
+                if await self._resume_stream():
+                    return
+                batch.parts += decoder.close()
         except RunError as error:
             if await self._survives(error):
                 return
@@ -451,7 +452,7 @@ class Driver:
         parts = batch.parts if background is None or not background.is_awaited else background.noted(batch.parts)
         if not parts or (type(parts[-1]) is Raw and are_empty(parts)):
             response.ignored()
-        parts = self._staged(parts)
+        parts = self._staged(parts) if self._settings.toolbox.is_staged else parts
         parts = parts if self._interceptor is None else await self._answered(parts, decoder)
         is_held = self._held is not None and self._holds(parts)
         batch = Batch(parts) if is_held or parts is not batch.parts else batch
@@ -487,7 +488,7 @@ class Driver:
             if await self._survives(error):
                 return
             parts = decoder.close(part_of_error(error))
-        parts = self._staged(parts)
+        parts = self._staged(parts) if self._settings.toolbox.is_staged else parts
         parts = parts if self._interceptor is None else await self._answered(parts, decoder)
         if self._held is not None and self._holds(parts):
             self._put(self._turn.received(parts))
@@ -509,8 +510,7 @@ class Driver:
 
     def _staged(self, parts: list[StreamPart]) -> list[StreamPart]:
         """Add the lifecycle events of calls that replace hosted ones."""
-        toolbox = self._settings.toolbox
-        return self._staging.expanded(parts, toolbox.tools) if toolbox.is_staged else parts
+        return self._staging.expanded(parts, self._settings.toolbox.tools)
 
     def _holds(self, parts: list[StreamPart]) -> bool:
         is_held = self._held is not None and self._held.takes_end(parts, self._turn)
