@@ -95,6 +95,54 @@ async def test_run_time_limit_applies_while_tool_hangs() -> None:
     assert parts[-1].reason == "limit"
 
 
+@requirement("R78", "F26")
+@pytest.mark.parametrize("way", ["aclose", "cancel", "leave"])
+async def test_awaited_run_waits_for_its_tools_when_closed(way: str) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> None:
+        """Hangs."""
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            stopped.set()
+
+    script = [ResponsesScript().function_call("hang", {}).reply()]
+    async with no_leaks(), FakeProvider(script) as fake, asyncio.timeout(30):
+        run = agent_at(fake, tools=[hang]).stream("hi")
+        waiting = asyncio.create_task(run.result())
+        await started.wait()
+        await getattr(run, way)()
+        assert stopped.is_set()
+        result = await waiting
+    assert result.finish_reason is None
+
+
+async def test_awaited_run_has_same_result_as_read_one() -> None:
+    async def wait(name: str) -> str:
+        """Waits."""
+        await asyncio.sleep(0)
+        return f"{name} has waited"
+
+    def script() -> list[Any]:
+        both = ResponsesScript(id="r1").function_call("look", {"name": "a"}, "c1")
+        return [
+            both.function_call("wait", {"name": "b"}, "c2").reply(),
+            ResponsesScript(id="r2").function_call("look", {"name": "b"}, "c3").reply(),
+            ResponsesScript(id="r3").text("done").reply(),
+        ]
+
+    async with no_leaks(), FakeProvider([*script(), *script()]) as fake:
+        agent = agent_at(fake, tools=[look, wait])
+        awaited = await agent.send("hi")
+        read = [chunk async for chunk in agent.send_stream("hi")]
+    messages = [message for chunk in read for message in chunk.messages]
+    assert [message.parts for message in awaited.messages] == [message.parts for message in messages]
+    assert awaited.output == "done"
+
+
 @requirement("R74")
 async def test_empty_answer_after_tools_is_requested_once_more() -> None:
     empty = [ResponsesScript(id=f"e{n}").text("").reply() for n in range(3)]

@@ -91,7 +91,7 @@ def sources_in(messages: Iterable[ChatMessage]) -> tuple[str, ...]:
     for message in messages:
         if message.metadata and KEY in message.metadata:
             found |= dict.fromkeys(provenance_of(message).sources)
-    return tuple(found)
+    return tuple(found) if found else ()
 
 
 def known_by(message: ChatMessage) -> Provenance:

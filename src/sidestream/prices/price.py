@@ -24,6 +24,7 @@ TokenKind = Literal[
 """Kinds of tokens that may have their own rate, each a field of `Price`."""
 
 _KINDS: tuple[TokenKind, ...] = get_args(TokenKind)
+_GENERATED: tuple[TokenKind, ...] = ("output", "reasoning", "output_audio", "output_image")
 _PLAIN: Mapping[TokenKind, TokenKind] = {
     "cache_read": "input",
     "cache_write": "input",
@@ -106,7 +107,8 @@ class Charge(Struct, frozen=True, kw_only=True):
     @property
     def prompt(self) -> int:
         """The number of input tokens."""
-        return sum(count for kind, count in self.tokens.items() if not kind.startswith(("output", "reasoning")))
+        tokens = self.tokens
+        return sum(tokens.values()) - sum([tokens[kind] for kind in _GENERATED if kind in tokens])
 
 
 class Bill(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 import msgspec
 from msgspec import Struct
@@ -68,6 +68,12 @@ def price_table() -> PriceTable:
     return PriceTable(table.date, table.source, lists, table.fees)
 
 
+@lru_cache(maxsize=64)
+def _listed(price_list: str, model: str) -> Price | None:
+    """Find the price of a model in the built-in table."""
+    return price_table().find(price_list, model)
+
+
 DECIMALS = 12
 """Decimals of a cost. Rates have at most six per million tokens, so rounding removes only binary error."""
 
@@ -112,7 +118,7 @@ class Pricing:
         found = next((price for price in own if price is not None), None)
         if found is not None or self._list is None:
             return found
-        listed = (price_table().find(self._list, name) for name in models)
+        listed = (_listed(self._list, name) for name in models)
         return next((price for price in listed if price is not None), None)
 
     @property
@@ -128,11 +134,11 @@ class Pricing:
         if usage.is_empty:
             return replace(usage, unpriced=(UNREPORTED,))
         bill = self._bill(finish)
-        counts = [*bill.calls.values(), *(count for charge in bill.charges for count in charge.tokens.values())]
-        if counts and (min(counts) < 0 or max(counts) > MAX_COUNT):
-            return replace(usage, unpriced=(IMPOSSIBLE,))
+        for counts in (bill.calls, *[charge.tokens for charge in bill.charges]):
+            if counts and (min(counts.values()) < 0 or max(counts.values()) > MAX_COUNT):
+                return replace(usage, unpriced=(IMPOSSIBLE,))
         unknown = list(bill.unknown)
-        total = sum(self._tokens(charge, unknown) for charge in bill.charges) + self._fees(bill, unknown)
+        total = sum([self._tokens(charge, unknown) for charge in bill.charges]) + self._fees(bill, unknown)
         if unknown:
             return replace(usage, unpriced=tuple(dict.fromkeys(unknown)))
         return replace(usage, cost=round(total, DECIMALS))
@@ -164,23 +170,23 @@ class Pricing:
                 unknown.append(f"{name} in the mode {mode}")
             factor *= factors.get(mode, 1.0)
         for kind, count in charge.tokens.items():
-            if not count:
-                continue
-            rate = price.rate(kind)
-            if rate is None:
-                unknown.append(f"{name}: {kind} tokens")
-            total += count * (rate or 0.0)
+            if count:
+                rate = price.rate(kind)
+                if rate is None:
+                    unknown.append(f"{name}: {kind} tokens")
+                else:
+                    total += count * rate
         return total * factor / 1_000_000
 
     def _fees(self, bill: Bill, unknown: list[str]) -> float:
         """Return the fees of tool calls, adding tools without a price to `unknown`."""
-        new = bill.containers - self._paid
-        self._paid |= new
+        new = bill.containers - self._paid if bill.containers else _NONE
+        self._paid = self._paid | new if new else self._paid
+        if not bill.charges or not (new or any(bill.calls.values())):
+            return 0.0
         calls = {tool: count for tool, count in bill.calls.items() if count}
         if new:
             calls["container"] = len(new)
-        if not calls or not bill.charges:
-            return 0.0
         first = bill.charges[0]
         price = self.price_of(first.model, *first.also)
         if price is None:

@@ -100,10 +100,8 @@ class Driver:
 
     async def _observed(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do some of the run's work in the listener's context, if there is one."""
-        listener = self._listener
-        if listener is None:
-            await work()
-            return
+        if (listener := self._listener) is None:
+            return await work()
         with listener.active():
             try:
                 await work()
@@ -117,8 +115,7 @@ class Driver:
         limit_s = self._settings.limits.max_run_s
         try:
             if limit_s is None:
-                await self._advance()
-                return
+                return await self._advance()
             if self._deadline_s is None:
                 self._deadline_s = asyncio.get_running_loop().time() + limit_s
             async with asyncio.timeout_at(self._deadline_s):
@@ -145,8 +142,7 @@ class Driver:
     async def cancel(self) -> None:
         """Stop the run, including a response that the provider would continue in the background."""
         background = self._background_answer()
-        call = background.cancel_call(self._sent)
-        if call is not None:
+        if (call := background.cancel_call(self._sent)) is not None:
             self._put(self._turn.received(background.cancelled()))
         await self.aclose()
         if call is not None:
@@ -155,8 +151,7 @@ class Driver:
     async def steer(self, message: ChatMessage) -> str:
         """Accept a user message during the run, and return its id once the log has it.
 
-        The message is offered to the current response if its transport can pass it on; otherwise the next request takes
-        it. All such messages enter a run here.
+        The message is offered to the current response if its transport can pass it on, else the next request takes it.
         """
         turn = self._turn
         is_over = self._is_ended or self._is_closed or turn.is_over
@@ -199,14 +194,18 @@ class Driver:
         await self._end_if_over()
 
     async def _work(self) -> None:
-        if isinstance(self._turn.command, CallTools) and self._is_begun:
-            try:
-                await self._command()
-            except ToolRaisedError as error:
-                self.error = error
-        else:
+        state, is_first = self._turn.state, not self._is_begun
+        if is_first or type(state.command) is not CallTools:
             with self._interruption:
-                await (self._command() if self._is_begun else self._begin())
+                await (self._begin() if is_first else self._command())
+                if not self.ready and self._encoded is not None and not self._is_closed:
+                    await self._command()  # Nothing was emitted with the request, so send it at once.
+            if is_first or self.ready or self._is_closed or type(state.command) is not CallTools:
+                return
+        try:
+            await self._command()
+        except ToolRaisedError as error:
+            self.error = error
 
     async def _intercepted(self, work: Callable[[], Awaitable[None]] | None = None) -> None:
         """Do some work, then show what it emitted to the program's hooks. Ends the run if one of them blocks it."""
@@ -227,21 +226,22 @@ class Driver:
                 self._put(self._turn.blocked(blocked.by, blocked.reason))
 
     def _command(self) -> Awaitable[None]:
-        match self._turn.command:
+        match self._turn.state.command:
             case Send():
                 work = self._prepare if (is_new := self._encoded is None) else self._open
                 return work() if is_new and not self._preparation.may_wait else self.waits.advance(work, self._put)
+            case CallTools() as command:
+                if self._tools is None:
+                    from sidestream.run.tool_round import ToolRound
+
+                    self._tools = ToolRound(self._turn, self._settings, self._put, self._staging)
+                return self._tools.advance(command.calls, self._interruption if self.waits.is_unread else None)
+            case Judge() as command:
+                return self._judge(command.questions)
             case Fetch(refs=refs):
                 from sidestream.run.transfers import fetch_all
 
                 return fetch_all(refs, self._turn, self._settings, self._put)
-            case Judge(questions=questions):
-                return self._judge(questions)
-            case CallTools(calls=calls):
-                from sidestream.run.tool_round import ToolRound
-
-                self._tools = self._tools or ToolRound(self._turn, self._settings, self._put, self._staging)
-                return self._tools.advance(calls)
             case Check(text=text):
                 return self._check(text)
             case Over() | AwaitDecision():
@@ -441,9 +441,10 @@ class Driver:
             if native is not None:
                 batch.parts += native.notices()
             decode_all(decoder, events, batch)
-            if not events and await self._resume_stream():
-                return
-            batch.parts += () if events else decoder.close()
+            if not events:
+                if await self._resume_stream():
+                    return
+                batch.parts += decoder.close()
         except RunError as error:
             if await self._survives(error):
                 return
@@ -451,7 +452,7 @@ class Driver:
         parts = batch.parts if background is None or not background.is_awaited else background.noted(batch.parts)
         if not parts or (type(parts[-1]) is Raw and are_empty(parts)):
             response.ignored()
-        parts = self._staged(parts)
+        parts = self._staged(parts) if self._settings.toolbox.is_staged else parts
         parts = parts if self._interceptor is None else await self._answered(parts, decoder)
         is_held = self._held is not None and self._holds(parts)
         batch = Batch(parts) if is_held or parts is not batch.parts else batch
@@ -487,7 +488,7 @@ class Driver:
             if await self._survives(error):
                 return
             parts = decoder.close(part_of_error(error))
-        parts = self._staged(parts)
+        parts = self._staged(parts) if self._settings.toolbox.is_staged else parts
         parts = parts if self._interceptor is None else await self._answered(parts, decoder)
         if self._held is not None and self._holds(parts):
             self._put(self._turn.received(parts))
@@ -509,8 +510,7 @@ class Driver:
 
     def _staged(self, parts: list[StreamPart]) -> list[StreamPart]:
         """Add the lifecycle events of calls that replace hosted ones."""
-        toolbox = self._settings.toolbox
-        return self._staging.expanded(parts, toolbox.tools) if toolbox.is_staged else parts
+        return self._staging.expanded(parts, self._settings.toolbox.tools)
 
     def _holds(self, parts: list[StreamPart]) -> bool:
         is_held = self._held is not None and self._held.takes_end(parts, self._turn)

@@ -72,7 +72,7 @@ class Preparation:
     async def request(self, native: "NativeSteering | None", background: "Callable[[], BackgroundAnswer]") -> Prepared:
         """Build the next request."""
         turn, settings = self._turn, self._settings
-        if turn.state.step >= 0:
+        if turn.state.step >= 0 and settings.toolbox.sets:
             # The calls of an unreachable server fail with that error; the run continues.
             with suppress(RunError):
                 self.warnings += tuple(await settings.toolbox.refresh())
@@ -82,15 +82,17 @@ class Preparation:
         request = settings.request(turn, system, self._replays, steers)
         if self._uploads:
             request = replace(request, uploads=self._uploads.get(settings.name, {}))
-        shortening = await self._shortening(request)
+        shortening = None if settings.context is None else await self._shortening(request)
         if shortening is not None:
             request = replace(request, messages=tuple(shortened_by(request.messages, shortening.data)))
         if (interceptor := settings.hooks.interceptor) is not None:
             request = await interceptor.before_request(request, lambda: settings.run_context(turn))
-        encoded, request = await self._encode(request)
+        encoded = settings.model.encode(request)
+        if encoded.needs or encoded.uploads:
+            encoded, request = await self._completed(encoded, request)
         if native is not None and native.is_pending:
             encoded = await native.proceeding(encoded, request, steers)
-        notices = tuple(notice for notice in encoded.notices if notice not in self._notices)
+        notices = encoded.notices and tuple(notice for notice in encoded.notices if notice not in self._notices)
         self._notices += notices
         notices = notices if native is None else (*native.notices(), *notices)
         notices = notices if shortening is None else (shortening, *notices)
@@ -158,13 +160,12 @@ class Preparation:
             is_forced=CONTEXT in state.without,
         )
 
-    async def _encode(self, request: ModelRequest) -> tuple[Encoded, ModelRequest]:
-        """Encode the request, after reading what it needs from the log, and uploading its files.
+    async def _completed(self, encoded: Encoded, request: ModelRequest) -> tuple[Encoded, ModelRequest]:
+        """Encode the request again, after reading what it needs from the log, and uploading its files.
 
         Returns it with the request as it was encoded.
         """
         settings = self._settings
-        encoded = settings.model.encode(request)
         if encoded.needs:
             read = settings.hooks.read_blobs
             found: Mapping[str, bytes] = {} if read is None else await read(encoded.needs)

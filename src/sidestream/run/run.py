@@ -252,6 +252,7 @@ class Run(Generic[T]):
         An error has the partial result in `error.result`.
         """
         folding = ResultFold(self._settings.result_metadata)
+        self._driver.waits.is_unread = True
         try:
             async for chunks in self._chunks(is_watched=False):
                 for chunk in chunks:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from sidestream.parts import (
     ToolResult,
 )
 from sidestream.results.passages import last_number, numbered
+from sidestream.run.preparation import Interruption
 from sidestream.run.settings import Interceptor, RunSettings
 from sidestream.run.staging import Staging
 from sidestream.run.system import RunContext
@@ -311,8 +313,12 @@ def progress(call: ToolCall, value: Json) -> StreamPart:
     return ToolEvent(call.tool, "delta", value, call_id=call.id, provider_stage="progress")
 
 
+_OPEN = nullcontext()
+"""The gate of a call that is alone."""
+
+
 class ToolRound:
-    """The tools of one run. The calls of a round run in one task, which this owns."""
+    """The tools of one run. The calls of a round run in one task, which this owns unless it is the run's."""
 
     def __init__(
         self, turn: Turn, settings: RunSettings, emit: Callable[[list[StreamPart]], None], staging: Staging
@@ -323,18 +329,27 @@ class ToolRound:
         self._recorder = settings.hooks.recorder
         self._emit_to_run = emit
         self._working: asyncio.Task[None] | None = None
+        self._caller: asyncio.Task[Any] | None = None
+        """Task of the run, while it runs calls itself."""
+        self._stopped: asyncio.Future[None] | None = None
+        """Set once these calls have stopped, for `aclose`."""
         self._wake = asyncio.Event()
         self._nested = Nested()
         self._is_left = False
         self._ending: Callable[[], list[StreamPart]] | None = None
         """Ends the run after a call that must end it, once the other calls have stopped."""
 
-    async def advance(self, calls: tuple[ToolCall, ...]) -> None:
+    async def advance(self, calls: tuple[ToolCall, ...], interruption: Interruption | None) -> None:
         """Run or continue the calls, and return when parts are ready.
 
-        Raises StopAsyncIteration once closed, or ToolRaisedError if a call has ended the run.
+        `interruption` means that they need not be ready before the calls have ended. Raises StopAsyncIteration once
+        closed, or ToolRaisedError if a call has ended the run.
         """
         wake, working = self._wake, self._working
+        if working is None and interruption is not None and self._are_silent(calls):
+            with interruption:
+                await self._run(calls)
+            return
         if working is None:
             wake.clear()
             working = self._working = asyncio.create_task(self._work(calls))
@@ -348,6 +363,30 @@ class ToolRound:
             if self._ending is not None:
                 self._emit(self._ending())
             working.result()
+
+    def _are_silent(self, calls: tuple[ToolCall, ...]) -> bool:
+        """Return whether the calls emit nothing before their results."""
+        tools = self._settings.toolbox.tools
+        for call in calls:
+            tool = tools.get(function_of(call))
+            if tool is None or not tool.is_silent:
+                return False
+        return True
+
+    async def _run(self, calls: tuple[ToolCall, ...]) -> None:
+        """Run the calls in the current task."""
+        self._caller = asyncio.current_task()
+        try:
+            await self._work(calls)
+        except Exception:
+            if self._ending is not None:
+                self._emit(self._ending())
+            raise
+        finally:
+            self._caller = None
+            if self._stopped is not None:
+                self._stopped.set_result(None)
+                self._stopped = None
 
     def wake(self) -> None:
         """Make `advance` return, since parts from another source are ready."""
@@ -363,12 +402,16 @@ class ToolRound:
         if working is not None and not working.done():
             working.cancel()
             await asyncio.wait([working])
+        if self._caller is not None and self._caller is not asyncio.current_task():
+            # The run has interrupted it.
+            self._stopped = self._stopped or asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._stopped])
 
     async def _work(self, calls: tuple[ToolCall, ...]) -> None:
-        gate = asyncio.Semaphore(self._settings.limits.max_parallel_tools)
         if len(calls) == 1:
-            await self._run_tool(calls[0], gate)
+            await self._run_tool(calls[0], _OPEN)
             return
+        gate = asyncio.Semaphore(self._settings.limits.max_parallel_tools)
         try:
             async with asyncio.TaskGroup() as group:
                 for call in calls:
@@ -377,7 +420,7 @@ class ToolRound:
             # Tools raise nothing; the log may, and its errors are the same for one call and for many.
             raise failed.exceptions[0] from None
 
-    async def _run_tool(self, call: ToolCall, gate: asyncio.Semaphore) -> None:
+    async def _run_tool(self, call: ToolCall, gate: AbstractAsyncContextManager[None]) -> None:
         if (output := self._turn.state.outputs.get(call.id)) is not None:
             result = limited(output.value, self._settings.limits.max_tool_result_bytes)
             self._emit(self._turn.tool_done(call.id, result, output.is_error))
@@ -389,38 +432,50 @@ class ToolRound:
         async def checkpoint(state: str) -> None:
             await self._checkpoint(call, Suspended(state))
 
-        settings = self._settings
-        attempt = self._turn.state.attempts.get(call.id)
+        settings, state = self._settings, self._turn.state
+        attempt = state.attempts.get(call.id)
         key = attempt.key if attempt is not None and attempt.key else os.urandom(16).hex()
-        context = ToolContext(
-            call_id=call.id,
-            name=call.name,
-            progress=lambda value: report([progress(call, value)]),
-            forward=lambda part: report(self._nested.forwarded(call, part)),
-            suspended=self._turn.state.suspended.get(call.id),
-            deps=settings.deps,
-            run_id=self._turn.state.run_id,
-            idempotency_key=key,
-            attempt=1 if attempt is None else attempt.number,
-            checkpoint=checkpoint,
-            is_left=lambda: self._is_left,
-            emit=Emitter(call, lambda part: report([part]), self._staging),
-            history=tuple(self._turn.state.messages),
-            deferred=lambda: settings.toolbox.deferred,
-            conversation=settings.conversation,
-            store=settings.hooks.store,
-            sources=self._turn.state.sources,
-            tools=NestedCalls(self._turn, settings, call, self._nested, report, self._staging, key),
-        )
         async with gate:
             # Look it up now: the tool that ran decides about the result, whatever the toolset offers later.
             tool = settings.toolbox.tools.get(function_of(call))
-            if settings.hooks.interceptor is None:
-                outcome = await self._observed(call, tool, context)
+            if tool is not None and tool.is_silent:
+                # Its function does not see the context.
+                context = ToolContext(
+                    call_id=call.id,
+                    name=call.name,
+                    progress=lambda value: report([progress(call, value)]),
+                    idempotency_key=key,
+                )
             else:
+                context = ToolContext(
+                    call_id=call.id,
+                    name=call.name,
+                    progress=lambda value: report([progress(call, value)]),
+                    forward=lambda part: report(self._nested.forwarded(call, part)),
+                    suspended=state.suspended.get(call.id),
+                    deps=settings.deps,
+                    run_id=state.run_id,
+                    idempotency_key=key,
+                    attempt=1 if attempt is None else attempt.number,
+                    checkpoint=checkpoint,
+                    is_left=lambda: self._is_left,
+                    emit=Emitter(call, lambda part: report([part]), self._staging),
+                    history=tuple(state.messages),
+                    deferred=lambda: settings.toolbox.deferred,
+                    conversation=settings.conversation,
+                    store=settings.hooks.store,
+                    sources=state.sources,
+                    tools=NestedCalls(self._turn, settings, call, self._nested, report, self._staging, key),
+                )
+            if settings.hooks.interceptor is not None:
                 observed = partial(self._observed, tool=tool, context=context)
                 outcome = await intercepted(settings.hooks.interceptor, settings, self._turn, call, observed, report)
-        report(self._nested.waits.ended(call.id))
+            elif settings.hooks.listener is not None:
+                outcome = await self._observed(call, tool, context)
+            else:
+                outcome = await self._outcome(call, tool, context)
+        if ended := self._nested.waits.ended(call.id):
+            report(ended)
         if self._nested.blocked is not None:
             raise self._nested.blocked
         if outcome.suspended is not None and self._nested.failure is not None:
@@ -431,8 +486,8 @@ class ToolRound:
             self._emit(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
             outcome, cites = self._numbered(tool, outcome)
-            stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
-            self._emit(self._turn.tool_reported(stages))
+            if stages := self._staging.ended(call, outcome.result, is_error=outcome.is_error):
+                self._emit(self._turn.tool_reported(stages))
             failure = settings.failure_of(outcome) or self._nested.failure
             done = partial(
                 self._turn.tool_done,
@@ -492,8 +547,8 @@ class ToolRound:
             self._recorder.tool_started(call, key, tool.on_interruption)
             notice = await self._recorder.commit()
             self._emit([notice] if notice is not None else [])
-        stages = self._staging.running(call, tool)
-        self._emit(self._turn.tool_reported(stages))
+        if stages := self._staging.running(call, tool):
+            self._emit(self._turn.tool_reported(stages))
         if call.action is not None:
             # Most programs have no function for a provider's own calls.
             from sidestream.tools.client_calls import answer_call

@@ -23,6 +23,8 @@ class Waits:
     def __init__(self, turn: Turn, *, is_logged: bool) -> None:
         self.is_watched = False
         """Whether someone reads the run part by part."""
+        self.is_unread = False
+        """Whether nobody reads the parts before the run has ended."""
         self._is_logged = is_logged
         self._turn = turn
         self._put: Put | None = None

@@ -311,6 +311,9 @@ def check_policy(policy: object) -> None:
         raise ConfigurationError(f"approval must be 'ask', 'ask-each', 'run', 'deny' or a function, not {policy!r}")
 
 
+_VERDICTS: Final = get_args(Verdict)
+
+
 async def judge(question: Question, policy: Policy, *, is_sensitive: bool = False) -> Ruling:
     """Apply the policy to a call.
 
@@ -325,7 +328,7 @@ async def judge(question: Question, policy: Policy, *, is_sensitive: bool = Fals
         verdict = policy
     if isinstance(verdict, bool):
         verdict = "ask" if verdict else "run"
-    if verdict not in get_args(Verdict):
+    if verdict not in _VERDICTS:
         # An unknown decision must never let the call run unasked.
         verdict = "ask"
     if verdict == "ask" and question.is_granted:

@@ -5,8 +5,10 @@ pydantic is loaded when the first schema is built, not when this module is impor
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
@@ -108,43 +110,67 @@ def make_strict(schema: JsonObject, label: str) -> None:
             node["additionalProperties"] = False
 
 
-def argument_binder(
-    model: "type[BaseModel]", schema: JsonObject, parameters: list[Parameter], contexts: list[str], label: str
-) -> ArgumentBinder:
-    """Return a function that validates arguments with the model.
+class ArgumentBinding:
+    """Validates the arguments of a function with a model.
 
     `contexts` are the parameters that receive the ToolContext.
     """
-    from pydantic import ValidationError
-    from pydantic.fields import FieldInfo
 
-    # Python applies defaults in the signature; only pydantic knows those in a Field.
-    always = {
-        f"p{index}"
-        for index, parameter in enumerate(parameters)
-        if parameter.default is inspect.Parameter.empty or isinstance(parameter.default, FieldInfo)
-    }
-    names = {f"p{index}": parameter.name for index, parameter in enumerate(parameters)}
+    def __init__(
+        self,
+        model: "type[BaseModel]",
+        schema: JsonObject,
+        parameters: list[Parameter],
+        contexts: list[str],
+        label: str,
+    ) -> None:
+        from pydantic import ValidationError
+        from pydantic.fields import FieldInfo
 
-    def bind(arguments: object, context: ToolContext) -> dict[str, Any]:
+        self.contexts = contexts
+        self._validate = model.__pydantic_validator__.validate_json
+        self._invalid = ValidationError
+        self._schema = schema
+        self._label = label
+        # Python applies defaults in the signature; only pydantic knows those in a Field.
+        self._always = {
+            f"p{index}"
+            for index, parameter in enumerate(parameters)
+            if parameter.default is inspect.Parameter.empty or isinstance(parameter.default, FieldInfo)
+        }
+        self._names = {f"p{index}": parameter.name for index, parameter in enumerate(parameters)}
+
+    def __call__(self, arguments: object, context: ToolContext) -> dict[str, Any]:
         if not isinstance(arguments, dict):
-            raise InvalidArgumentsError(f"{label} needs a JSON object of arguments, not {shown(arguments)}.")
+            raise InvalidArgumentsError(f"{self._label} needs a JSON object of arguments, not {shown(arguments)}.")
         try:
             # Validate as JSON, so that types which are strict in Python still accept their JSON form.
-            import json
-
-            text = json.dumps(arguments)
+            text = _as_json(arguments)  # pyright: ignore[reportUnknownArgumentType]
         except (TypeError, ValueError, RecursionError):
-            raise InvalidArgumentsError(f"The arguments of {label} are not JSON values.") from None
+            raise InvalidArgumentsError(f"The arguments of {self._label} are not JSON values.") from None
         try:
-            values = model.model_validate_json(text)
-        except ValidationError as error:
-            raise InvalidArgumentsError(_problems(error, label, schema)) from error
-        given = values.model_fields_set | always
-        keywords = {name: getattr(values, field) for field, name in names.items() if field in given}
-        return keywords | dict.fromkeys(contexts, context)
+            values = self._validate(text)
+        except self._invalid as error:
+            raise InvalidArgumentsError(_problems(error, self._label, self._schema)) from error
+        given = values.model_fields_set | self._always
+        keywords = {name: getattr(values, field) for field, name in self._names.items() if field in given}
+        return keywords | dict.fromkeys(self.contexts, context) if self.contexts else keywords
 
-    return bind
+
+_SCALARS = frozenset({str, int, bool, type(None)})
+
+
+def _as_json(arguments: dict[Any, Any]) -> str | bytes:
+    """Encode arguments as JSON. Raises TypeError, ValueError or RecursionError if they are not JSON values."""
+    if _SCALARS.issuperset(map(type, arguments.values())) and _TEXT.issuperset(map(type, arguments)):
+        with suppress(UnicodeEncodeError, OverflowError):  # a lone surrogate, or an integer of more than 64 bits
+            return msgspec.json.encode(arguments)
+    import json
+
+    return json.dumps(arguments)
+
+
+_TEXT = frozenset({str})
 
 
 def _problems(error: "ValidationError", label: str, schema: JsonObject) -> str:

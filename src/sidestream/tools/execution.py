@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import aclosing, closing, suppress
 from functools import partial
+from types import FunctionType
 from typing import Any, Generic, Never, TypeVar
 
 import msgspec
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.logs import get_logger
 from sidestream.parts import File, Json, ToolResult, part_from_json
-from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
+from sidestream.tools.arguments import ArgumentBinder, ArgumentBinding, InvalidArgumentsError
 from sidestream.tools.context import Emitted, ToolContext
 from sidestream.tools.outcome import Fault, ToolError, ToolOutcome
 from sidestream.tools.results import NotJsonError, clean, cut, json_value
@@ -110,10 +111,10 @@ class _Handover:
         return self._values
 
 
-def in_thread(work: Callable[[], object], name: str) -> "asyncio.Future[object]":
-    """Run `work` in a thread and return a future for its result. `work` must not raise.
+def in_thread(work: Callable[[], object], name: str, until_s: float) -> "asyncio.Future[object]":
+    """Run `work` in a thread and return a future for its result, or for `_TOO_LATE` at this time of the event loop.
 
-    If the future is cancelled, the thread still completes the work.
+    `work` must not raise. If the future is cancelled, the thread still completes the work.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
@@ -134,6 +135,9 @@ def in_thread(work: Callable[[], object], name: str) -> "asyncio.Future[object]"
     for value in handover.wait():
         # Deferred, so that what the function has already passed to the event loop comes first.
         loop.call_soon(settle, future, value)
+        return future
+    timer = loop.call_at(until_s, settle, future, _TOO_LATE)
+    future.add_done_callback(lambda _: timer.cancel())
     return future
 
 
@@ -156,6 +160,15 @@ _log = get_logger(__name__)
 _stragglers: set["asyncio.Future[Any]"] = set()
 
 
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Return whether the function must be called in the event loop."""
+    if type(function) is FunctionType and not function.__dict__:  # A fast path for most functions.
+        return bool(function.__code__.co_flags & _ASYNC)
+    routine = routine_of(function)
+    return inspect.iscoroutinefunction(routine) or inspect.isasyncgenfunction(routine)
+
+
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _ERROR_NAMES: dict[type[BaseException], str] = {NotJsonError: "TypeError", InvalidArgumentsError: "InvalidArguments"}
 
 
@@ -170,17 +183,22 @@ class ToolExecution(Struct, frozen=True):
 
     async def run(self, arguments: object, context: ToolContext) -> ToolOutcome:
         """Validate the arguments and call the function. Raises only CancelledError, if cancelled."""
-        progress, emit = _Progress(context.progress, self.max_bytes), _Emit(context.emit)
+        progress = _Progress(context.progress, self.max_bytes)
+        relays: tuple[_Relay[Any], ...] = (progress,)
+        bind = self.bind
         try:
-            keywords = self.bind(arguments, msgspec.structs.replace(context, progress=progress, emit=emit))
+            if isinstance(bind, ArgumentBinding) and not bind.contexts:
+                keywords = bind(arguments, context)
+            else:
+                emit = _Emit(context.emit)
+                relays = (progress, emit)
+                keywords = bind(arguments, replace(context, progress=progress, emit=emit))
         except BaseException as error:
             return self._failure(error)
-        until_s = asyncio.get_running_loop().time() + self.timeout_s
-        routine = routine_of(self.function)
+        until_s = progress.loop.time() + self.timeout_s
         begin: Callable[[], object] = partial(self.function, **keywords)
-        relays = (progress, emit)
         try:
-            if not inspect.iscoroutinefunction(routine) and not inspect.isasyncgenfunction(routine):
+            if not _is_async(self.function):
                 called = await self._called(begin, progress, until_s)
                 if isinstance(called, ToolOutcome):
                     return called
@@ -192,13 +210,8 @@ class ToolExecution(Struct, frozen=True):
 
     async def _called(self, begin: Callable[[], object], progress: "_Progress", until_s: float) -> object:
         """Call the function in a thread and return its outcome, or a failure if it times out."""
-        work = in_thread(lambda: self._call_sync(begin, progress), self.name)
-        # `work` never raises, so avoid `asyncio.wait`, which costs about as much as the thread.
-        timer = work.get_loop().call_at(until_s, settle, work, _TOO_LATE)
-        try:
-            value = await work
-        finally:
-            timer.cancel()
+        # The future never raises, so avoid `asyncio.wait`, which costs about as much as the thread.
+        value = await in_thread(partial(self._call_sync, begin, progress), self.name, until_s)
         return self._timed_out() if value is _TOO_LATE else value
 
     async def _ended(self, work: "asyncio.Future[Any]", until_s: float, relays: "Iterable[_Relay[Any]]") -> Any:
@@ -262,7 +275,7 @@ class _Relay(Generic[T]):
     def __init__(self, report: Callable[[T], None]) -> None:
         self.is_open = True
         self._report = report
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
     def __call__(self, value: T) -> None:
@@ -270,7 +283,7 @@ class _Relay(Generic[T]):
             self._deliver(value)
         else:
             with suppress(RuntimeError):  # the loop has closed: the value has no receiver
-                self._loop.call_soon_threadsafe(self._deliver, value)
+                self.loop.call_soon_threadsafe(self._deliver, value)
 
     def _deliver(self, value: T) -> None:
         if self.is_open:

@@ -19,8 +19,8 @@ from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.tools.arguments import (
     ArgumentBinder,
+    ArgumentBinding,
     Parameter,
-    argument_binder,
     arguments_model,
     fits_strict,
     make_strict,
@@ -81,7 +81,7 @@ def read_function(function: Callable[..., Any], label: str, strict: bool | None)
     is_strict = fits_strict(schema) if strict is None else strict
     if is_strict:
         make_strict(schema, label)
-    return FunctionSchema(description, schema, is_strict, argument_binder(model, schema, parameters, contexts, label))
+    return FunctionSchema(description, schema, is_strict, ArgumentBinding(model, schema, parameters, contexts, label))
 
 
 def implementation(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,8 @@ result that the model can act on. pydantic and griffe are loaded when the first 
 import copy
 import re
 from collections.abc import Callable, Iterable
+from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
+from types import FunctionType
 from typing import Any, Concatenate, Generic, NoReturn, Protocol, Self, cast, overload
 
 from msgspec import Struct, field
@@ -16,7 +18,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.tools.approvals import Policy, check_policy
-from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError, fits_strict, make_strict
+from sidestream.tools.arguments import ArgumentBinder, ArgumentBinding, InvalidArgumentsError, fits_strict, make_strict
 from sidestream.tools.context import DepsT, TakesContext, ToolContext
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import InterruptionPolicy, check_interruption
@@ -28,6 +30,7 @@ from sidestream.tools.stages import StagesOf
 __all__ = ["InvalidArgumentsError", "Tool", "ToolContext", "ToolError", "ToolOutcome", "as_tools", "tool"]
 
 _NAME = r"[a-zA-Z0-9_-]{1,64}"
+_GENERATORS = CO_GENERATOR | CO_ASYNC_GENERATOR
 
 
 class Tool(Struct, Generic[DepsT], frozen=True, eq=False, kw_only=True):
@@ -101,6 +104,19 @@ class Tool(Struct, Generic[DepsT], frozen=True, eq=False, kw_only=True):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a call to it emits nothing before its result: a plain function without a `ToolContext`."""
+        function, bind = self.function, self.bind
+        return (
+            type(self) is Tool
+            and isinstance(bind, ArgumentBinding)
+            and not bind.contexts
+            and type(function) is FunctionType
+            and not function.__code__.co_flags & _GENERATORS
+            and self.stages is None
+        )
 
     @classmethod
     def from_function(

@@ -66,6 +66,8 @@ class ToolBox:
         """Whether the toolsets have been listed."""
         self._is_searched = is_searched
         """Whether the provider searches the deferred tools."""
+        self._specs: tuple[dict[str, Tool], tuple[ToolSpec, ...]] | None = None
+        """Tools, and how a model sees them, unless that depends on the messages."""
         self._hidden = hidden
         """Functions that answer a provider's own call type, hidden since the model would see them twice."""
         self._names: dict[tuple[str, str], str] = {}
@@ -80,11 +82,15 @@ class ToolBox:
         """
         if not self.tools:
             return ()
+        if self._specs is not None and self._specs[0] is self.tools:
+            return self._specs[1]
         shown = [tool for tool in self.tools.values() if tool.name not in self._hidden]
         if not self._is_searched and any(tool.key == SEARCH for tool in shown):
             found = found_tools(messages)
-            shown = [tool for tool in shown if not tool.defer_loading or tool.name in found]
-        return tuple(_spec(tool, defers=self._is_searched and tool.defer_loading) for tool in shown)
+            return tuple(_spec(tool) for tool in shown if not tool.defer_loading or tool.name in found)
+        specs = tuple(_spec(tool, defers=self._is_searched and tool.defer_loading) for tool in shown)
+        self._specs = self.tools, specs
+        return specs
 
     @property
     def deferred(self) -> tuple[ToolSpec, ...]:

@@ -107,9 +107,8 @@ class Ledger:
     def _read_brought(self) -> None:
         """Record the sources that arrived since the last call. They are appended one by one, and may be hundreds."""
         brought, before = self.fold.state.brought.sources, self._brought
-        if brought is not before:
-            _read(self.state, brought[len(before) :] if brought[: len(before)] == before else brought)
-            self._brought = brought
+        _read(self.state, brought[len(before) :] if brought[: len(before)] == before else brought)
+        self._brought = brought
 
     def placed(self, source: Source, new: Sequence[StreamPart]) -> Source:
         """Return a source with the link that cites it, if the model has written one. `new` parts are not fed yet."""
@@ -122,27 +121,29 @@ class Ledger:
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Completed]:
         """Apply parts, except for `step-finish`, and return the messages that they complete."""
-        completed = self.fold.feed_all(parts)
-        state = self.state
+        fold, state = self.fold, self.state
+        completed = fold.feed_all(parts)
         for _, messages in completed:
             state.messages += messages
             _read(state, sources_in(messages))
-        self._read_brought()
+        if fold.state.brought.sources is not self._brought:
+            self._read_brought()
         decided: set[str] = set()
         for part in parts:
-            kind = type(part)
-            if kind is ToolEvent and state.is_in_step:
-                continue  # An event of a provider tool; there may be thousands.
-            handler = _BOOKKEEPING.get(kind)
+            handler = _BOOKKEEPING.get(type(part))
             if handler is None:
                 continue
-            if isinstance(part, Custom) and part.kind == APPROVAL_DECIDED:
+            if type(part) is ToolEvent and state.is_in_step:
+                continue  # An event of a provider tool; there may be thousands.
+            if type(part) is Custom and part.kind == APPROVAL_DECIDED:
                 decided.add(str(as_object(part.data).get("approval_id")))
                 continue
-            _settle(state, decided)
+            if decided:
+                _settle(state, decided)
             handler(state, part)
-        _settle(state, decided)
-        state.fold = self.fold.state
+        if decided:
+            _settle(state, decided)
+        state.fold = fold.state
         return completed
 
     def end_step(self, part: StepFinish) -> EndedStep:
@@ -420,8 +421,9 @@ def _result(state: TurnState, part: ToolResult) -> None:
             state.programs.setdefault(program, {})[part.id] = ProgramAnswer(part.result, part.is_error)
             return
         state.programs.pop(part.id, None)
-        state.calls = tuple(call for call in state.calls if call.id != part.id)
-        state.waiting = tuple(entry for entry in state.waiting if entry.call_id != part.id)
+        state.calls = tuple([call for call in state.calls if call.id != part.id])
+        if state.waiting:
+            state.waiting = tuple(entry for entry in state.waiting if entry.call_id != part.id)
         state.suspended.pop(part.id, None)
         state.outputs.pop(part.id, None)
         state.attempts.pop(part.id, None)
@@ -434,6 +436,8 @@ def _result(state: TurnState, part: ToolResult) -> None:
 
 def _read(state: TurnState, sources: tuple[str, ...]) -> None:
     """Record that untrusted sources were read, in this run or before it."""
+    if not sources:
+        return
     if len(state.sources) < MAX_SOURCES and (new := [source for source in sources if source not in state.sources]):
         state.sources = (*state.sources, *dict.fromkeys(new))[:MAX_SOURCES]
 
@@ -468,10 +472,9 @@ def _event(state: TurnState, part: ToolEvent) -> None:
 
 def _settle(state: TurnState, decided: set[str]) -> None:
     """Remove the approvals with these ids, whose decisions on provider calls were reported, and empty the set."""
-    if decided:
-        state.waiting = tuple(entry for entry in state.waiting if entry.approval_id not in decided)
-        state.requests = tuple(entry for entry in state.requests if entry.approval_id not in decided)
-        decided.clear()
+    state.waiting = tuple(entry for entry in state.waiting if entry.approval_id not in decided)
+    state.requests = tuple(entry for entry in state.requests if entry.approval_id not in decided)
+    decided.clear()
 
 
 def _custom(state: TurnState, part: Custom) -> None:

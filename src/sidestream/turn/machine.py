@@ -68,7 +68,6 @@ _CHANGED = frozenset({Finish, Error, ToolCall, Source})
 """Parts of a response that are not passed on verbatim."""
 
 _REFUSALS = frozenset({"provider", "rate-limit", "context-overflow"})
-
 _TOO_LONG = Custom(
     OVERFLOWED, {"message": "The request was longer than the model's context window; it is made again, shorter."}
 )
@@ -139,7 +138,7 @@ class Turn:
     def due_steers(self) -> tuple[Steer, ...]:
         """User messages for the next request. None while the provider continues its own answer."""
         state = self.state
-        return () if state.is_paused or state.background is not None else state.steers
+        return state.steers if not state.is_paused and state.background is None else ()
 
     def set_logged(self) -> None:
         """Note that a log records the run, so messages may refer to it."""
@@ -164,12 +163,13 @@ class Turn:
         warnings: Sequence[str],
         notices: Sequence[StreamPart],
         *,
-        steers: Iterable[Steer] = (),
+        steers: Sequence[Steer] = (),
         defers_output: bool = False,
     ) -> list[StreamPart]:
         """Report a prepared request, with these user messages, that is about to be sent."""
-        applied = [replace(steer, status="applied") for steer in steers]
-        out = self._emit([*self._start(warnings), *applied, *notices, *self._late(warnings)])
+        applied = (replace(steer, status="applied") for steer in steers) if steers else ()
+        if out := [*self._start(warnings), *applied, *notices, *self._late(warnings)]:
+            self._emit(out)
         ledger.prepare(self.state, self.state.without, defers_output=defers_output)
         return out
 
@@ -197,11 +197,7 @@ class Turn:
         return self._has_fallback and is_first and has_steps and is_outage(error)
 
     def fell_back(
-        self,
-        *,
-        handed_over: frozenset[str],
-        price: Callable[[Finish], Usage] | None,
-        has_fallback: bool,
+        self, *, handed_over: frozenset[str], price: Callable[[Finish], Usage] | None, has_fallback: bool
     ) -> None:
         """Switch to another model for the next request, which brings the notice of the switch."""
         self._handed_over = handed_over
@@ -244,8 +240,7 @@ class Turn:
                 self.state.ending = part
                 return None
             case Error() if part.kind != "tool":
-                # Emit it after the step has ended, right before the run ends. Redact it, since a provider may
-                # repeat the key in it.
+                # Emit it once the step has ended. Redact it, since a provider may repeat the key in it.
                 self.state.error = redacted(part)
                 return None
             case Error():
@@ -286,6 +281,8 @@ class Turn:
         """Apply the policy's decision on each call. Calls that must wait are reported, and the others continue."""
         command = self.state.command
         assert isinstance(command, Judge)
+        if not self.state.requests and {"run"}.issuperset(verdicts.values()):
+            return self._advance_round()
         out: list[StreamPart] = []
         asked = [question for question in command.questions if verdicts[question.call_id] in ASKING]
         requests = iter(self._ask(asked, new_id, verdicts))
@@ -311,7 +308,7 @@ class Turn:
 
     def tool_reported(self, parts: list[StreamPart]) -> list[StreamPart]:
         """Emit a client tool's progress, or parts of a subagent."""
-        return self._emit(parts)
+        return self._emit(parts) if parts else parts
 
     def tool_done(
         self,
@@ -446,8 +443,8 @@ class Turn:
 
     def _late(self, warnings: Sequence[str]) -> list[StreamPart]:
         """Return parts for warnings that were not known when the stream started."""
-        new = [text for text in warnings if text not in self._warned] if warnings else []
-        self._warned += tuple(new)
+        new = tuple(text for text in warnings if text not in self._warned) if warnings else ()
+        self._warned += new
         return [Custom(WARNING, {"message": text}) for text in new]
 
     def _end_step(self) -> list[StreamPart]:
@@ -542,20 +539,21 @@ class Turn:
     def _call(self, call_id: str) -> ToolCall:
         return next(call for call in self.state.calls if call.id == call_id)
 
-    def _refuse(self, calls: Iterable[ToolCall]) -> list[StreamPart]:
+    def _refuse(self, calls: Sequence[ToolCall]) -> list[StreamPart]:
         """Answer the calls that must not run, with the reason."""
-        return self._emit(rounds.refusals(self.state, calls, self._tools))
+        refused = rounds.refusals(self.state, calls, self._tools)
+        return self._emit(refused) if refused else refused
 
     def _end_of_round(self) -> list[StreamPart]:
-        blocked = ledger.blocked_calls(self.state)
+        blocked = ledger.blocked_calls(self.state) if self.state.calls else ()
         return self._advance_round() if all(call.id in blocked for call in self.state.calls) else []
 
     def _advance_round(self) -> list[StreamPart]:
         """Run the calls that may run, then wait for approval, or send the round's results."""
         state = self.state
         blocked = ledger.blocked_calls(state)
-        out = self._refuse(call for call in state.calls if call.id not in blocked)
-        runnable = tuple(call for call in state.calls if call.id not in blocked)
+        out = self._refuse([call for call in state.calls if call.id not in blocked] if blocked else state.calls)
+        runnable = tuple(call for call in state.calls if call.id not in blocked) if blocked else state.calls
         if runnable:
             state.command = CallTools(runnable)
             return out

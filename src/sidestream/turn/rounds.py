@@ -108,30 +108,35 @@ def arguments_of(call: ToolCall) -> Any:
 
 def safety_checks(call: ToolCall) -> tuple[SafetyCheck, ...]:
     """Return what the provider wants the user to see before the call is made."""
-    found = (call.action or {}).get("safety_checks")
+    found = None if call.action is None else call.action.get("safety_checks")
     return convert(found, tuple[SafetyCheck, ...]) if found else ()
 
 
 def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, ToolFacts]) -> tuple[Question, ...]:
     """Convert client calls to questions for the policy."""
-    asked = (
-        Question(
-            call_id=call.id,
-            tool=name,
-            input=arguments_of(call),
-            server_label=tools[name].server_label if name in tools else None,
-            sources=state.sources,
-            pin=tools[name].pin if name in tools else None,
-            safety_checks=safety_checks(call),
-            is_external=name in tools and tools[name].is_external,
+    asked: list[Question] = []
+    for call in calls:
+        name = function_of(call)
+        facts = tools.get(name)
+        asked.append(
+            Question(
+                call_id=call.id,
+                tool=name,
+                input=arguments_of(call),
+                server_label=None if facts is None else facts.server_label,
+                sources=state.sources,
+                pin=None if facts is None else facts.pin,
+                safety_checks=safety_checks(call),
+                is_external=facts is not None and facts.is_external,
+            )
         )
-        for call, name in ((call, function_of(call)) for call in calls)
-    )
     return _with_grants(state, asked)
 
 
 def requests(state: TurnState) -> tuple[Question, ...]:
     """Convert calls that the provider wants to make itself to questions for the policy."""
+    if not state.requests:
+        return ()
     asked = (
         Question(
             call_id=request.approval_id,
@@ -167,8 +172,12 @@ def objection(call: ToolCall, tools: Collection[str] | None) -> dict[str, str] |
 
 def refusals(state: TurnState, calls: Iterable[ToolCall], tools: Collection[str] | None) -> list[StreamPart]:
     """Return the results of calls that must not run. A call with an external output needs no tool here."""
-    problems = ((call, objection(call, tools)) for call in calls if call.id not in state.outputs)
-    return [tool_result(call, problem, is_error=True) for call, problem in problems if problem is not None]
+    refused: list[StreamPart] = []
+    for call in calls:
+        problem = objection(call, tools)
+        if problem is not None and call.id not in state.outputs:
+            refused.append(tool_result(call, problem, is_error=True))
+    return refused
 
 
 def is_changed(state: TurnState, call: ToolCall, tools: Mapping[str, ToolFacts]) -> bool:
@@ -262,7 +271,7 @@ def tool_result(
     tool raised.
     """
     label = facts.server_label if facts is not None else server_label(call)
-    marks: dict[str, Json] = {"server_label": label} if label is not None else {}
+    marks: dict[str, Json] = {} if label is None else {"server_label": label}
     if call.id in approved and safety_checks(call):
         marks[ACKNOWLEDGED] = True
     if source is not None or (facts is not None and facts.is_open_world):
@@ -294,7 +303,9 @@ def server_label(call: ToolCall) -> str | None:
 
     A result without it would look like one from an older log.
     """
-    return text_in(as_object((call.provider_metadata or {}).get("sidestream")), "server_label")
+    if call.provider_metadata is None:
+        return None
+    return text_in(as_object(call.provider_metadata.get("sidestream")), "server_label")
 
 
 def downloaded(ref: FileRef, data: bytes) -> File:

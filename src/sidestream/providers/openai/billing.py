@@ -18,11 +18,13 @@ def bill(model: str, finish: Finish) -> Bill:
     """Return the billable tokens of a response, at its service tier, and its tool fees. Reasoning counts as output."""
     usage, metadata = finish.usage, finish.metadata
     raw = usage.raw or {}
-    details = as_object(raw.get("prompt_tokens_details"))
-    audio_in = count_in(details, "audio_tokens")
-    audio_out = count_in(raw.get("completion_tokens_details"), "audio_tokens")
+    # Chat Completions has these, and Responses does not.
+    details, audio_in, audio_out = raw.get("prompt_tokens_details"), 0, 0
+    if details is not None or "completion_tokens_details" in raw:
+        audio_in = count_in(details, "audio_tokens")
+        audio_out = count_in(raw.get("completion_tokens_details"), "audio_tokens")
     written = as_object(raw.get("input_tokens_details")).get("cache_write_tokens_details")
-    long_written = count_in(written, "ttl_12h_tokens")
+    long_written = 0 if written is None else count_in(written, "ttl_12h_tokens")
     tier = text_in(metadata, "service_tier")
     served = text_in(metadata, "model")
     charge = Charge(
@@ -48,17 +50,19 @@ def bill(model: str, finish: Finish) -> Bill:
 
 def _calls(finish: Finish) -> dict[str, int]:
     """Count calls by tool. For searches, the provider's own billing count is preferred."""
-    calls = {tool: finish.usage.server_tool_use.get(tool, 0) for tool in _BILLED_CALLS}
-    billed = as_object(finish.metadata.get("tool_usage"))
-    if "num_requests" in as_object(billed.get("web_search")):
-        calls["web_search"] = count_in(billed["web_search"], "num_requests")
+    made = finish.usage.server_tool_use
+    calls = {tool: made.get(tool, 0) for tool in _BILLED_CALLS} if made else {}
+    billed = finish.metadata.get("tool_usage")
+    searches = None if billed is None else as_object(billed).get("web_search")
+    if "num_requests" in as_object(searches):
+        calls["web_search"] = count_in(searches, "num_requests")
     return calls
 
 
 def _containers(finish: Finish) -> frozenset[str]:
     """Return the ids of the containers in which code ran."""
-    if finish.outcome is None:
+    runs = None if finish.outcome is None else as_list(finish.outcome.summaries.get("code_interpreter"))
+    if not runs:
         return frozenset()
-    runs = as_list(finish.outcome.summaries.get("code_interpreter"))
     ids = (text_in(as_object(run), "container_id") for run in runs)
     return frozenset(found for found in ids if found)

@@ -148,10 +148,11 @@ def encode_request(
     if options.conversation is not None and _is_left(request.messages, options.conversation):
         options = replace(options, conversation=None)
     keys = (REPLAY_KEY,) if options.store is False else (SESSION_KEY, REPLAY_KEY)
-    server_side = server_side_tools_of(request, options, dialect)
+    is_default = options is _DEFAULT
+    server_side = server_side_tools_of(request, options, dialect) if request.server_side_tools or not is_default else []
     last = last_container(request.messages, keys, base_url) if _reuses_container(server_side) else LastContainer()
     container = last.id
-    named = any(container_of(tool, container) is not None for tool in server_side)
+    named = bool(server_side) and any(container_of(tool, container) is not None for tool in server_side)
     instructions = _digest(request.system) if dialect.keeps_instructions else None
     start = continue_from(request, options, model, base_url, names_container=named, instructions=instructions)
     replays = Replays(request.replays)
@@ -172,7 +173,7 @@ def encode_request(
         items, warnings = encode_input(sent, texts, others, start.pending, target)
     else:
         items, others, warnings = plain, list[ChatMessage](), list[str]()
-    has_containers = dialect.has_containers and any(map(_has_container, server_side))
+    has_containers = bool(server_side) and dialect.has_containers and any(map(_has_container, server_side))
     files = ContainerFiles(request, keys, base_url) if has_containers else None
     if files is not None:
         is_first = start.previous_id is None and start.index == 0
@@ -180,22 +181,33 @@ def encode_request(
     tools = encode_tools(request, options, server_side, container, dialect)
     warnings += [*tools.warnings, *left_out]
 
-    plain = {} if options is _DEFAULT else plain_options(options, PLAIN_OPTIONS)
     system = None if dialect.keeps_instructions and start.previous_id is not None else request.system
-    body: JsonObject = {"model": model, "instructions": system or None, "input": items or None}
-    body |= {"previous_response_id": start.previous_id, "conversation": options.conversation}
-    body |= {"tools": tools.tools or None, "include": _include(options, tools.include, dialect.lacks) or None}
-    body |= {"text": _text(request, options, warnings) or None, **plain, "stream": request.stream}
+    body: JsonObject = {"model": model}
+    if system:
+        body["instructions"] = system
+    if items:
+        body["input"] = items
+    if start.previous_id is not None:
+        body["previous_response_id"] = start.previous_id
+    if tools.tools:
+        body["tools"] = tools.tools
+    if include := _include(options, tools.include, dialect.lacks):
+        body["include"] = include
+    if text := _text(request, options, warnings):
+        body["text"] = text
+    if not is_default:
+        body |= without_none({"conversation": options.conversation, **plain_options(options, PLAIN_OPTIONS)})
+    body["stream"] = request.stream
     if request.compaction is not None and not options.context_management:
         body["context_management"] = _with_type((ContextManagement(compact_threshold=request.compaction.at_tokens),))
     if request.stream and "stream_options" not in dialect.lacks:
         body["stream_options"] = {"include_obfuscation": options.include_obfuscation}
-    body = encoding.merged(without_none(body), options.extra_body)
+    body = encoding.merged(body, options.extra_body) if options.extra_body else body
     if not body.keys() & {"input", "previous_response_id", "conversation", "prompt"}:
         raise encoding.nothing_to_send()
     return encoding.EncodedRequest(
         body=body,
-        headers=request_headers(options.organization, options.project, options.extra_headers),
+        headers={} if is_default else request_headers(options.organization, options.project, options.extra_headers),
         context=_context(request, options, server_side, model, base_url, dialect, _note(files, instructions)),
         first=start.index,
         others=others,
@@ -235,7 +247,7 @@ def _with_files(
 
 
 def _reuses_container(server_side: list[ServerSideTool]) -> bool:
-    return any(isinstance(tool, CodeInterpreter) and tool.reuse_container for tool in server_side)
+    return bool(server_side) and any(isinstance(tool, CodeInterpreter) and tool.reuse_container for tool in server_side)
 
 
 def _context(
@@ -247,7 +259,7 @@ def _context(
     dialect: ResponsesDialect,
     note: JsonObject,
 ) -> ResponsesContext:
-    shell = next((tool for tool in server_side if isinstance(tool, Shell)), None)
+    shell = next((tool for tool in server_side if isinstance(tool, Shell)), None) if server_side else None
     return ResponsesContext(
         store=options.store is not False,
         has_encrypted=ENCRYPTED in options.include,
@@ -274,6 +286,8 @@ def _note(files: ContainerFiles | None, instructions: str | None) -> JsonObject:
 
 
 def _include(options: OpenAIResponsesOptions, of_tools: list[str], lacks: frozenset[str]) -> list[str]:
+    if options is _DEFAULT and not of_tools:
+        return []
     wanted = list(of_tools)
     if options.store is False and ENCRYPTED not in lacks:
         wanted.append(ENCRYPTED)
@@ -285,6 +299,8 @@ def _include(options: OpenAIResponsesOptions, of_tools: list[str], lacks: frozen
 def _text(request: ModelRequest, options: OpenAIResponsesOptions, warnings: list[str]) -> JsonObject:
     text: JsonObject = {}
     schema = request.output_schema
+    if schema is None and options is _DEFAULT:
+        return text
     if schema is not None:
         if options.json_object:
             raise ConfigurationError("json_object and an output type are mutually exclusive; remove json_object")
