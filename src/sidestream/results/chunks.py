@@ -92,7 +92,7 @@ class ChunkFold:
         return chunks
 
     def _more_text(self, rest: Iterator[parts.StreamPart], chunks: list[ChatResult[str]]) -> parts.StreamPart | None:
-        """Add the chunks of text deltas that only continue a text, and return the part after them."""
+        """Add the chunks of text deltas that only continue one, and return the part after them."""
         if not self._is_flowing or self._folds_text:
             return next(rest, None)
         for part in rest:

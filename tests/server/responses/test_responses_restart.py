@@ -84,7 +84,7 @@ async def test_restarted_stream_continues_with_same_ids_and_text(again: list[str
 @requirement("R140", "R142")
 async def test_unresumable_response_fails_with_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
-        "sidestream.durable.log.reconciler_leases.GONE_S", -1.0
+        "sidestream.durable.worker.reconciler.GONE_S", -1.0
     )  # No other server with this agent is waited for.
     async with FakeProvider([interrupted(asyncio.Event())]) as fake:
         seen = await read_until_killed(fake, tmp_path, "gone", background=True)

@@ -13,8 +13,8 @@ from requirements import requirement
 from server.chat_client import paused
 from sidestream import Agent
 from sidestream.durable.client import RunClient
-from sidestream.durable.log import reconciler_leases
 from sidestream.durable.log.jobs import Job, worker_name
+from sidestream.durable.worker import reconciler
 from sidestream.errors import ConflictError, SteerError
 from sidestream.parts import Error, Steer, TextDelta
 from sidestream.server.server import Server
@@ -219,7 +219,7 @@ async def test_run_fails_when_its_agent_stays_unknown_to_all_processes(
         async with server_at(fake, where, "old") as old:
             assert await queues_of(old) == ["new"]
             assert await old.runs.is_busy("/talk")
-            monkeypatch.setattr(reconciler_leases, "GONE_S", 0.0)
+            monkeypatch.setattr(reconciler, "GONE_S", 0.0)
             await old.runs.execution._reconciler.reconcile()
             records = await read(old, "/talk")
             parts = [part for record in records if isinstance(record.body, Segment) for part in record.body.parts]

@@ -13,7 +13,6 @@ from contextlib import suppress
 from sidestream.durable.engines.protocol import Engine, EngineError, Task
 from sidestream.durable.log.jobs import Job, queue_of
 from sidestream.durable.log.open_runs import job_of
-from sidestream.durable.log.reconciler_leases import Passes
 from sidestream.errors import NewerSchemaError, SidestreamError, StoreError
 from sidestream.logs import get_logger
 from sidestream.store.protocol import SharedStore
@@ -30,6 +29,8 @@ MAX_RUNS = 1000
 """Maximum runs per pass; the next pass continues from there."""
 PAGE = 500
 """Conversations per query."""
+GONE_S = 600.0
+"""Seconds without a pass after which a queue counts as no longer served by any process."""
 
 _log = get_logger(__name__)
 
@@ -200,3 +201,32 @@ def _begun_at(rows: Sequence[Row]) -> tuple[int, float | None]:
         elif row.kind in ENDINGS:
             break
     return rows[-1].seq, None
+
+
+class Passes:
+    """Leases by which processes that share queues take turns, with the last pass of each set of queues."""
+
+    def __init__(self, store: SharedStore, queues: Collection[str]) -> None:
+        self._store = store
+        self._name = " ".join(sorted(queues))
+        self._seen: dict[str, tuple[bytes, float]] = {}
+        """Last pass of each set of queues, and the monotonic time at which this process first saw it."""
+
+    async def begin(self, interval_s: float) -> bool:
+        """Return whether this process makes the next pass. False if the last was under `interval_s` seconds ago."""
+        return await self._store.take_lease(self._name, interval_s)
+
+    async def look(self) -> None:
+        """Read the last passes from the store."""
+        now_s = time.monotonic()
+        seen: dict[str, tuple[bytes, float]] = {}
+        for name, last in (await self._store.leases()).items():
+            before, since_s = self._seen.get(name, (b"", now_s))
+            seen[name] = (last, since_s if before == last else now_s)
+        self._seen = seen
+
+    def is_gone(self, queue: str) -> bool:
+        """Return whether no process has served the queue for `GONE_S` seconds, or none ever has."""
+        # A name may hold spaces.
+        times = [since_s for name, (_, since_s) in self._seen.items() if f" {queue} " in f" {name} "]
+        return all(time.monotonic() - since_s > GONE_S for since_s in times)

@@ -11,8 +11,7 @@ from sidestream.durable.engines.embedded import EmbeddedEngine
 from sidestream.durable.engines.protocol import MODELS, Engine, Outcome, Task, TaskHeldError
 from sidestream.durable.log.approval_deadlines import OnExpiry, expires_at
 from sidestream.durable.log.jobs import Job, queue_of
-from sidestream.durable.log.reconciler_leases import GONE_S
-from sidestream.durable.worker.reconciler import Reconciler
+from sidestream.durable.worker.reconciler import GONE_S, Reconciler
 from sidestream.durable.worker.service import WorkerLoop, health_of
 from sidestream.durable.worker.worker import Worker
 from sidestream.errors import SidestreamError, StoreError
