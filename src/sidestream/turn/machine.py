@@ -224,7 +224,7 @@ class Turn:
         else:
             batch = batch.changed(_CHANGED, self._changed)
             self._emit(batch.joined())
-        if batch.parts:
+        if batch.parts and self._ledger.fold.is_logged:
             self.outbox.joined = len(batch.parts), self._ledger.fold.joined
         if state.ending is not None and downloads and state.ending.reason != "error":
             state.command = Fetch(downloads)

@@ -38,6 +38,18 @@ class Splitter:
         """Return the data of each complete event. Raises ProtocolError if an event exceeds the cap."""
         if not self._plain or b"\r" in chunk:
             chunk = self._normalised(chunk)
+        elif not self._partial and chunk.find(b"\n\n") == (size := len(chunk)) - 2 and size <= self._cap:
+            # The fast path for one event in each packet.
+            at = chunk.find(b"\n") + 1
+            if at < size - 1:
+                if (
+                    chunk.startswith(b"event:")
+                    and chunk.startswith(b"data: {", at)
+                    and chunk.find(b"\n", at) == size - 2
+                ):
+                    return [chunk[at + 6 : -2]]
+            elif chunk.startswith(b"data: {"):
+                return [chunk[6:-2]]
         events: list[bytes] = []
         partial = self._partial
         if partial:
