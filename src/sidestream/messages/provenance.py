@@ -25,6 +25,8 @@ _OPEN_WEB = frozenset({"web_search", "x_search", "web_fetch", "computer_use", "m
 """Hosted tools whose results are untrusted."""
 _SCREENS = frozenset({"computer_use"})
 """Tools that show a screen, whose content is untrusted even if the client runs them."""
+_MARKED = _SCREENS | {"mcp"}
+"""Tools whose results may be untrusted without a mark. All other results of the client are marked by the run."""
 _SEARCHES = frozenset({"web_search", "x_search", "file_search"})
 """Hosted tools whose hits may be fetched."""
 _FORWARDED = frozenset({"tool-result", "source", "tool-event"})
@@ -138,6 +140,8 @@ def brought_by(part: StreamPart, *, is_between: bool, given: Sequence[str] = ())
             source = source_of_result(part)
             urls = _hosted_urls(part, given) if not is_between else ()
             return Provenance((source,) if source else (), tuple(urls))
+        case ToolResult() if part.provider_metadata is None and part.tool not in _MARKED:
+            return NOTHING
         case ToolResult():
             marks = _marks(part)
             source = source_of_result(part)

@@ -98,8 +98,9 @@ def kept_metadata(outcome: StepOutcome, *, is_logged: bool) -> JsonObject:
     metadata = dict(outcome.message_metadata)
     if outcome.is_held:
         for key, field in outcome.replay.items():
-            if key in metadata:
-                metadata[key] = {name: value for name, value in metadata[key].items() if name != field}
+            if key in metadata and field in metadata[key]:
+                metadata[key] = dict(metadata[key])
+                del metadata[key][field]
     return metadata
 
 

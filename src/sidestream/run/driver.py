@@ -82,6 +82,7 @@ class Driver:
         self._native: NativeSteering | None = None
         """Steering of the current or last response, if it takes messages."""
         self._held = None if settings.citations is None else HeldEnd(settings.citations)
+        self._is_plain = False  # whether only the turn takes the parts of the current response, before its end
         self._is_begun = False
         self._is_ended = False
         self._is_closed = False
@@ -318,8 +319,6 @@ class Driver:
         await self._stop()
         self._put(timed_out(self._turn, decoder, self._held, limit_s))
 
-    # Parts
-
     def _put(self, parts: list[StreamPart]) -> None:
         self.ready.extend(parts)
         if self._listener is not None:
@@ -449,10 +448,13 @@ class Driver:
             if await self._survives(error):
                 return
             batch.parts += decoder.close(part_of_error(error))
+        if self._is_plain and batch.parts and type(batch.parts[-1]) is not Finish and type(batch.parts[-1]) is not Raw:
+            self._put(self._turn.received(batch))
+            return
         parts = batch.parts if background is None or not background.is_awaited else background.noted(batch.parts)
         if not parts or (type(parts[-1]) is Raw and are_empty(parts)):
             response.ignored()
-        parts = self._staged(parts) if self._settings.toolbox.is_staged else parts
+        parts = self._staging.expanded(parts, toolbox.tools) if (toolbox := self._settings.toolbox).is_staged else parts
         parts = parts if self._interceptor is None else await self._answered(parts, decoder)
         is_held = self._held is not None and self._holds(parts)
         batch = Batch(parts) if is_held or parts is not batch.parts else batch
@@ -488,7 +490,7 @@ class Driver:
             if await self._survives(error):
                 return
             parts = decoder.close(part_of_error(error))
-        parts = self._staged(parts) if self._settings.toolbox.is_staged else parts
+        parts = self._staging.expanded(parts, toolbox.tools) if (toolbox := self._settings.toolbox).is_staged else parts
         parts = parts if self._interceptor is None else await self._answered(parts, decoder)
         if self._held is not None and self._holds(parts):
             self._put(self._turn.received(parts))
@@ -507,10 +509,6 @@ class Driver:
         if allowed is not parts:
             await self._close_response()
         return allowed
-
-    def _staged(self, parts: list[StreamPart]) -> list[StreamPart]:
-        """Add the lifecycle events of calls that replace hosted ones."""
-        return self._staging.expanded(parts, self._settings.toolbox.tools)
 
     def _holds(self, parts: list[StreamPart]) -> bool:
         is_held = self._held is not None and self._held.takes_end(parts, self._turn)
@@ -575,6 +573,8 @@ class Driver:
 
     def _use(self, response: HttpResponse) -> None:
         self.response = self._record.kept(logged(response)) if self._is_recorded else logged(response)
+        is_observed = self._interceptor is not None or self._held is not None or self._settings.toolbox.is_staged
+        self._is_plain = self._native is None and self._background is None and not is_observed
         # Log lines are written in the listener's context; nothing else in a stream needs it.
         is_plain = self._listener is None or self.response is response
         self.is_streaming = response.is_stream and is_plain and self._settings.limits.max_run_s is None

@@ -111,10 +111,10 @@ class _Handover:
         return self._values
 
 
-def in_thread(work: Callable[[], object], name: str, until_s: float) -> "asyncio.Future[object]":
-    """Run `work` in a thread and return a future for its result, or for `_TOO_LATE` at this time of the event loop.
+async def in_thread(work: Callable[[], object], name: str, until_s: float) -> object:
+    """Run `work` in a thread and return its result, or `_TOO_LATE` at this time of the event loop.
 
-    `work` must not raise. If the future is cancelled, the thread still completes the work.
+    `work` must not raise. If the wait is cancelled, the thread still completes the work.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
@@ -133,12 +133,19 @@ def in_thread(work: Callable[[], object], name: str, until_s: float) -> "asyncio
 
     (worker or _Worker()).jobs.put(job)
     for value in handover.wait():
-        # Deferred, so that what the function has already passed to the event loop comes first.
-        loop.call_soon(settle, future, value)
-        return future
+        try:
+            await asyncio.sleep(0)  # What the function has already passed to the event loop comes first.
+        except BaseException:
+            future.cancel()
+            settle(future, value)
+            raise
+        return value
+    # The future never raises, so avoid `asyncio.wait`, which costs about as much as the thread.
     timer = loop.call_at(until_s, settle, future, _TOO_LATE)
-    future.add_done_callback(lambda _: timer.cancel())
-    return future
+    try:
+        return await future
+    finally:
+        timer.cancel()
 
 
 def settle(future: "asyncio.Future[object]", value: object) -> None:
@@ -210,7 +217,6 @@ class ToolExecution(Struct, frozen=True):
 
     async def _called(self, begin: Callable[[], object], progress: "_Progress", until_s: float) -> object:
         """Call the function in a thread and return its outcome, or a failure if it times out."""
-        # The future never raises, so avoid `asyncio.wait`, which costs about as much as the thread.
         value = await in_thread(partial(self._call_sync, begin, progress), self.name, until_s)
         return self._timed_out() if value is _TOO_LATE else value
 

@@ -225,7 +225,7 @@ class Turn:
         else:
             batch = batch.changed(_CHANGED, self._changed)
             self._emit(batch.joined() if fold.keeps_events else batch.without_inputs())
-        if batch.parts:
+        if batch.parts and fold.is_logged:
             self.outbox.joined = len(batch.parts), fold.joined
         if state.ending is not None and downloads and state.ending.reason != "error":
             state.command = Fetch(downloads)

@@ -72,6 +72,20 @@ class Splitter:
     def _split(self, chunk: bytes, events: list[bytes]) -> None:
         if not self._plain or b"\r" in chunk:
             chunk = self._normalised(chunk)
+        elif not self._partial and chunk.find(b"\n\n") == (size := len(chunk)) - 2 and size <= self._cap:
+            # The fast path for one event in each packet.
+            at = chunk.find(b"\n") + 1
+            if at < size - 1:
+                if (
+                    chunk.startswith(b"event:")
+                    and chunk.startswith(b"data: {", at)
+                    and chunk.find(b"\n", at) == size - 2
+                ):
+                    events.append(chunk[at + 6 : -2])
+                    return
+            elif chunk.startswith(b"data: {"):
+                events.append(chunk[6:-2])
+                return
         partial = self._partial
         if partial:
             if chunk[:1] == b"\n" and partial[-1] == _LF:

@@ -5,6 +5,7 @@ old ones, and reasoning is sent only with its encrypted content.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -96,14 +97,18 @@ def _items_of_parts(message: ChatMessage, pending: list[JsonObject]) -> list[Jso
 
 def replayed_fields(item: JsonObject) -> JsonObject:
     """Return the fields of an item that resending may need."""
-    rule = RULES.get(str(item.get("type")), ItemRule())
-    kept = {"type", *rule.required, *rule.optional, *_ALWAYS_KEPT}
-    if rule.has_id or item.get("call_id") is None:
-        kept.add("id")
+    kept = _kept_fields(str(item.get("type")), item.get("call_id") is not None)
     fields = {key: value for key, value in item.items() if key in kept and value is not None}
     if is_object(action := fields.get("action")) and "sources" in action and fields["type"] == "web_search_call":
         fields["action"] = {key: value for key, value in action.items() if key != "sources"}
     return fields
+
+
+@lru_cache(maxsize=128)
+def _kept_fields(kind: str, has_call_id: bool) -> frozenset[str]:
+    rule = RULES.get(kind, ItemRule())
+    kept = {"type", *rule.required, *rule.optional, *_ALWAYS_KEPT}
+    return frozenset(kept if has_call_id and not rule.has_id else {*kept, "id"})
 
 
 _NOTES = frozenset({"execution", "file"})
