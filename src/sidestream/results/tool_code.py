@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from sidestream import jsontext
 from sidestream.jsontext import Json
 from sidestream.parts import StreamPart, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
@@ -71,6 +73,10 @@ def _decoded(text: str) -> str:
         return text
 
 
+_string = msgspec.json.Decoder(str).decode
+_NOT_STRING = (msgspec.DecodeError, UnicodeError)
+
+
 class CodeExtractor:
     """An extractor of the code in a streaming input."""
 
@@ -91,7 +97,10 @@ class CodeExtractor:
             if "\\" not in delta:
                 code = delta if delta.isprintable() else None
             elif "\\u" not in delta and delta[-1] != "\\":
-                code = _decoded(delta)
+                try:
+                    code = _string(f'"{delta}"')
+                except _NOT_STRING:
+                    code = _decoded(delta)
             if code is not None:
                 self._extracted.append(code)
                 return code

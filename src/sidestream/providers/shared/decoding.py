@@ -35,6 +35,9 @@ NOT_JSON = (ValueError, RecursionError)
 NOT_DELTA = (msgspec.DecodeError, UnicodeError, RecursionError)
 """Exceptions that a typed decode raises for an event of another shape, or one that is nested too deeply for any."""
 
+NOT_LIKE_DELTA = (*NOT_DELTA, AttributeError)
+"""Exceptions that reading the fields of a typed event raises, too, if the event after the last delta has none."""
+
 NOT_HOSTED_DELTA = (*NOT_DELTA, KeyError, TypeError)
 """Exceptions that reading the fields of an event raises, too, if it has others."""
 

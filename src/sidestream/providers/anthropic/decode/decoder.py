@@ -15,8 +15,8 @@ from sidestream.providers.anthropic.context import MessagesContext
 from sidestream.providers.anthropic.decode import handlers, outcome, shapes
 from sidestream.providers.anthropic.decode.state import BlockState, MessagesState
 from sidestream.providers.shared.decoding import (
-    NOT_DELTA,
     NOT_HOSTED_DELTA,
+    NOT_LIKE_DELTA,
     UNREADABLE,
     EventRow,
     ResponseDecoder,
@@ -86,9 +86,10 @@ def read_deltas(growing: BlockState, events: Iterator[bytes], out: Batch) -> byt
     for data in events:
         try:
             e = _delta(data)
-        except NOT_DELTA:
+            delta = e.delta
+        except NOT_LIKE_DELTA:
             break
-        if type(e) is _Stop or type(delta := e.delta) is not shape or e.index != index or not (text := delta.text):
+        if type(delta) is not shape or e.index != index or not (text := delta.text):
             break
         keep(text)
     else:

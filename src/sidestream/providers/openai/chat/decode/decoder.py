@@ -92,16 +92,16 @@ def read_deltas(growing: CompletionsState, events: Iterator[bytes], out: Batch) 
         delta = choice.delta
         if delta.role is not None and chunk.id != s.response_id:
             break
-        text, thought, calls = delta.content, delta.reasoning_content or delta.reasoning, delta.tool_calls
+        text, thought = delta.content, delta.reasoning_content or delta.reasoning
         if text:
-            if text_id is None or thought or calls is not None:
+            if text_id is None or thought or delta.tool_calls is not None:
                 break
             texts.append(text)
         elif thought:
-            if reasoning_id is None or calls is not None:
+            if reasoning_id is None or delta.tool_calls is not None:
                 break
             thoughts.append(thought)
-        elif calls is None or (part := _argument(s, calls[0])) is None:
+        elif (calls := delta.tool_calls) is None or (part := _argument(s, calls[0])) is None:
             break
         else:
             _grow(s, text_id, reasoning_id, texts, thoughts, out)

@@ -16,8 +16,8 @@ from sidestream.providers.openai.responses.decode import handlers, outcome, reas
 from sidestream.providers.openai.responses.decode.state import ItemState, ResponsesState
 from sidestream.providers.openai.responses.options import ResponsesContext
 from sidestream.providers.shared.decoding import (
-    NOT_DELTA,
     NOT_HOSTED_DELTA,
+    NOT_LIKE_DELTA,
     UNREADABLE,
     EventRow,
     ResponseDecoder,
@@ -70,7 +70,7 @@ _NONE_YET = sys.maxsize
 class BlockCursor:
     """The block of the last delta of text or of a summary, and its position."""
 
-    __slots__ = ("block", "decode", "index", "item", "part", "place", "shape", "state")
+    __slots__ = ("block", "decode", "index", "item", "part", "place", "state")
 
     def __init__(self, s: ResponsesState, e: shapes.DeltaEvent | shapes.SummaryDeltaEvent) -> None:
         self.state = s
@@ -79,12 +79,12 @@ class BlockCursor:
             self.item = s.item(e.output_index, "reasoning", e.item_id)
             self.block = self.item.blocks[reasoning.SUMMARY, e.summary_index]
             self.index = e.summary_index
-            self.decode, self.shape, self.part = _summary, _Summary, ReasoningDelta
+            self.decode, self.part = _summary, ReasoningDelta
         else:
             self.item = s.item(e.output_index, "message", e.item_id)
             self.block = text.text_block(s, self.item, e.content_index)
             self.index = e.content_index
-            self.decode, self.shape, self.part = _text, _Delta, TextDelta
+            self.decode, self.part = _text, TextDelta
 
     def has(self, index: int) -> bool:
         """Return whether an unknown index belongs to the open part, since some servers number each delta."""
@@ -93,7 +93,7 @@ class BlockCursor:
 
     def read(self, events: Iterator[bytes], out: Batch) -> bytes | None:
         """Decode events that only extend the block."""
-        s, block, position, decode, shape = self.state, self.block, self.index, self.decode, self.shape
+        s, block, position, decode = self.state, self.block, self.index, self.decode
         index, item = self.place
         before = sequence = s.sequence if s.sequence >= 0 else _NONE_YET
         texts: list[str] = []
@@ -101,9 +101,9 @@ class BlockCursor:
         for data in events:
             try:
                 e = decode(data)
-            except NOT_DELTA:
-                break
-            if type(e) is not shape or e.item_id != item or e.output_index != index or e.logprobs:
+                if e.item_id != item or e.output_index != index or e.logprobs:
+                    break
+            except NOT_LIKE_DELTA:
                 break
             if e.content_index != position and not self.has(e.content_index):
                 break
