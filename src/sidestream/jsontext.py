@@ -151,7 +151,7 @@ def escape(text: str) -> str:
 
 
 def escaped(texts: Iterable[str]) -> list[str]:
-    """Escape texts as `escape` does."""
+    """Escape each string as `escape` does."""
     from json.encoder import encode_basestring_ascii as quoted
 
     return [quoted(text)[1:-1] for text in texts]
