@@ -66,6 +66,7 @@ LITERAL = [
     ("The shop closes at 5 p.m. The café stays open.", "The café stays open."),
     ("They met on Friday, 13 March 2020, at noon.", "They met on 13 March 2020."),
     ("Bergen has 280,000 people.", "and Bergen has 280,000 people."),
+    ("A plan of Bergen was found.", "- A plan of Bergen was found."),
 ]
 UNSUPPORTED = [
     ("The dose is 0.5 mg/kg.", "The dose is 0.5 mg."),
@@ -107,6 +108,12 @@ UNSUPPORTED = [
     ("The minister, who resigned in May, praised the plan.", "The minister praised the plan in May."),
     ("Norway sold 5 t of gas in 2021, 3 % more than in 2020.", "Norway sold 5 t of gas in 2020."),
     ("She wrote: “I never said that the king would go.”", "He wrote: “I never said that the king would go.”"),
+    ("The key “abc def” is enough for that.", "The key “abc def” is not enough for that."),
+    ("If “abc def” is set, it is read but not sent.", "If “abc def” is set, it is not read but sent."),
+    ("Kim told Lee that “all is lost”.", "Lee told Kim that “all is lost”."),
+    ("Il ponte non è sicuro.", "Il ponte è sicuro."),
+    ("The software is non-free.", "The software is free."),
+    ("Doctors note that the drug works.", "Doctors not that the drug works."),
     ("De brug is niet veilig.", "De brug is veilig."),
     ("Bron är inte säker.", "Bron är säker."),
     ("A ponte não é segura.", "A ponte é segura."),
