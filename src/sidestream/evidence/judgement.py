@@ -21,6 +21,8 @@ _SCORED_WORDS = 6
 _FORMAT_CHARS = 20_000
 """Characters of a passage that show its number format."""
 _SEPARATOR = re.compile(r"(?<=[0-9])[.,' \u00a0\u202f](?=[0-9])")
+_FRAME_WORDS = 4
+"""Maximum words that say whose words are quoted. A claim that says more is compared as a whole."""
 _NO_WORDS = "the claim has no words to compare"
 _RIVALS = frozenset({"number", "date", "name"})
 """Checks whose conflict counts for nothing if another sentence of the source has the claimed value."""
@@ -115,7 +117,7 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
         return Evidence("not-found", reason, best.checks, (other.start, other.end))
     if best is None:
         return Evidence("not-found", "no sentence of the source shares its words", (ClaimCheck("words", False),))
-    if best.state == "supported" and best.place is not None and not cited:
+    if best.state == "supported" and best.place is not None:
         start, end = best.place
         place = quotes.place_of(body, passage[start:end])
         if place is not None:
@@ -291,6 +293,8 @@ def _framed_quote(
     said = tokens(sentence.text, continental=continental)
     outside = [token for token in said if not any(a <= sentence.start + token.start < b for a, b in places)]
     others = [token for token in tokens(frame) if token.key not in _REPORTING]
+    if len(others) > _FRAME_WORDS or list(places) != sorted(places):
+        return None
     speakers = [{token.key for token in side} & lexicon.SPEAKERS for side in (tokens(frame), outside)]
     rest = iter(outside)
     kept = [next((found for found in rest if is_same(token, found)), None) for token in others]  # In this order.

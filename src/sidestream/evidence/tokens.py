@@ -353,7 +353,7 @@ class _Reader:
             self._add(_key_of(day), start, end, day)
             return
         found = Quantity(value, unit, significant, ("-" if value < 0 else "") + self._text[start:end])
-        self._add(f"#{found.measure:.12g}{found.dimension}", start, end, found)
+        self._add(f"#{found.measure:.17g}{found.dimension}", start, end, found)
 
     def _unit(self, at: int) -> tuple[numbers.Unit | None, int]:
         """Return the unit that begins at a piece, and of how many pieces it consists."""
