@@ -229,6 +229,8 @@ NOT_CONTRARY = [
     ("Rainfall was 30 cm in May.", "Rainfall was 300 mm in May."),
     ("The concert began at 8 pm on Friday.", "On Friday the concert began at 8 pm."),
     ("Gen. Moss crossed the river.", "General Moss crossed the river."),
+    ("It showed a line, but when it failed, the message went to Bob.", "The message went to Bob."),
+    ("FITNESS FOR A PARTICULAR PURPOSE IS DISCLAIMED.", "FITNESS FOR A PURPOSE IS DISCLAIMED."),
     ("At 5 mg it had no effect, whereas 9 mg reduced pressure.", "At 9 mg it reduced pressure."),
     ("It sold two and a half million copies.", "It sold 2.5 million copies."),
 ]

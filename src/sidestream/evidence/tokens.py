@@ -281,6 +281,9 @@ class _Reader:
         """Return whether the "A" that was read last follows a word, and so does not begin a sentence."""
         if self._at < 2:
             return False
+        before = self._piece(self._at - 2)
+        if len(before) > 1 and before.isupper():  # In text in capitals, it is an article.
+            return False
         gap = self._text[self._pieces[self._at - 2].end() : start]
         return gap in ("-", " ") or (gap == ". " and self._kind(self._at - 2) == "word")
 
