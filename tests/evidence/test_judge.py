@@ -67,6 +67,7 @@ LITERAL = [
     ("They met on Friday, 13 March 2020, at noon.", "They met on 13 March 2020."),
     ("Bergen has 280,000 people.", "and Bergen has 280,000 people."),
     ("A plan of Bergen was found.", "- A plan of Bergen was found."),
+    ("The dam is safe.", "According to the annual report, the dam is safe."),
 ]
 UNSUPPORTED = [
     ("The dose is 0.5 mg/kg.", "The dose is 0.5 mg."),
@@ -115,6 +116,7 @@ UNSUPPORTED = [
     ("“Work a” means any work, in source or object form.", "“Work a” means any work, in source and object form."),
     ("The account 9853830787 was closed.", "The account 9853830788 was closed."),
     ("Its number is 978316148410.", "Its number is 978316148411."),
+    ("The dam is safe.", "According to the mayor, the dam is safe."),
     ("Kim told Lee that “all is lost”.", "Lee told Kim that “all is lost”."),
     ("Il ponte non è sicuro.", "Il ponte è sicuro."),
     ("The software is non-free.", "The software is free."),
@@ -301,6 +303,13 @@ def test_claim_of_two_sentences_needs_both():
     assert judge("The valve was not closed. Exports rose by 4 percent.", ACME).state == "supported"
     assert judge("The valve was not closed. Exports rose by 5 percent.", ACME).state == "contradicted"
     assert judge("The valve was not closed. Nothing is known about imports.", ACME).state == "not-found"
+
+
+@requirement("R230")
+def test_claim_that_is_compared_in_part_is_not_supported():
+    passage = " ".join(f"Station {number} recorded {7 * number} mm of rain." for number in range(100))
+    found = judge(f"{passage} The valve leaked.", passage)
+    assert (found.state, "first 2,000 characters" in found.reason) == ("not-found", True)
 
 
 @requirement("R230")

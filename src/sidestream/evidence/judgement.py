@@ -28,9 +28,10 @@ _RIVALS = frozenset({"number", "date", "name"})
 """Checks whose conflict counts for nothing if another sentence of the source has the claimed value."""
 _REPORTING = stems_of(lexicon.REPORTING)
 _QUOTE_LIMITS = alignment.NEGATIONS | lexicon.words("only may might if unless allegedly reportedly")
+_DOCUMENT = r"(?:report|document|article|source|study|text|passage|page|file|paper|manual|guide|website|site)"
 _FRAME = re.compile(
-    r"\s*(?:according to (?:the|this|that) [a-z]+(?: [a-z]+)?,|the (?:report|document|article|source|study|text|passage"
-    r"|page|file|paper) (?:says|states|notes|reports|explains|shows|writes|adds|confirms|mentions)(?: that|:)?)\s+",
+    rf"\s*(?:according to (?:the|this|that) (?:[a-z]+ )?{_DOCUMENT},|the {_DOCUMENT} "
+    r"(?:says|states|notes|reports|explains|shows|writes|adds|confirms|mentions)(?: that|:)?)\s+",
     re.IGNORECASE,
 )
 _JOINT = re.compile(r"[\s,;]*\b(?:and|but|while|whereas)\s+(?=\S)")
@@ -40,9 +41,16 @@ _ORDER: tuple[EvidenceState, ...] = ("quoted", "supported", "contradicted", "not
 
 def judge(claim: str, passage: str, quote: str | None = None) -> Evidence:
     """Return what a passage establishes about a claim, and about the quote that the claim gives, if any."""
+    is_cut = len(claim) > MAX_CLAIM_CHARS
     claim, passage = claim[:MAX_CLAIM_CHARS].strip(), passage[:MAX_PASSAGE_CHARS]
-    if quote is not None:
-        return _judge_quote(claim, passage, quote)
+    found = _judge_claim(claim, passage) if quote is None else _judge_quote(claim, passage, quote)
+    if is_cut and quote is None and found.state in ("quoted", "supported"):
+        reason = f"only the first {MAX_CLAIM_CHARS:,} characters of the claim were compared, and the source has them"
+        return Evidence("not-found", reason, (ClaimCheck("words", False),), found.place)
+    return found
+
+
+def _judge_claim(claim: str, passage: str) -> Evidence:
     parts = [entry.text for entry in sentences(claim)] if not quotes.quotations(claim) else [claim]
     found = [_judge_sentence(part, passage) for part in parts]
     found = [entry for entry in found if entry.reason != _NO_WORDS] or found
@@ -71,7 +79,7 @@ def _judge_quote(claim: str, passage: str, quote: str) -> Evidence:
         return Evidence(
             "not-found", "the quoted words are not in the source", (ClaimCheck("quote", False, quote[:200]),)
         )
-    said = judge(claim, passage)
+    said = _judge_claim(claim, passage)
     passed = ClaimCheck("quote", True)
     if said.state == "contradicted":
         return Evidence("contradicted", said.reason, (passed, *said.checks), said.place)
