@@ -66,6 +66,8 @@ LITERAL = [
     ("The shop closes at 5 p.m. The café stays open.", "The café stays open."),
     ("They met on Friday, 13 March 2020, at noon.", "They met on 13 March 2020."),
     ("Bergen has 280,000 people.", "and Bergen has 280,000 people."),
+    ("A plan of Bergen was found.", "- A plan of Bergen was found."),
+    ("The dam is safe.", "According to the annual report, the dam is safe."),
 ]
 UNSUPPORTED = [
     ("The dose is 0.5 mg/kg.", "The dose is 0.5 mg."),
@@ -107,6 +109,18 @@ UNSUPPORTED = [
     ("The minister, who resigned in May, praised the plan.", "The minister praised the plan in May."),
     ("Norway sold 5 t of gas in 2021, 3 % more than in 2020.", "Norway sold 5 t of gas in 2020."),
     ("She wrote: “I never said that the king would go.”", "He wrote: “I never said that the king would go.”"),
+    ("The key “abc def” is enough for that.", "The key “abc def” is not enough for that."),
+    ("If “abc def” is set, it is read but not sent.", "If “abc def” is set, it is not read but sent."),
+    ("Either “git pull” or “git fetch” works well.", "Either “git fetch” or “git pull” does not work well."),
+    ("“git pull x” calls “git fetch x” first.", "“git fetch x” calls “git pull x” first."),
+    ("“Work a” means any work, in source or object form.", "“Work a” means any work, in source and object form."),
+    ("The account 9853830787 was closed.", "The account 9853830788 was closed."),
+    ("Its number is 978316148410.", "Its number is 978316148411."),
+    ("The dam is safe.", "According to the mayor, the dam is safe."),
+    ("Kim told Lee that “all is lost”.", "Lee told Kim that “all is lost”."),
+    ("Il ponte non è sicuro.", "Il ponte è sicuro."),
+    ("The software is non-free.", "The software is free."),
+    ("Doctors note that the drug works.", "Doctors not that the drug works."),
     ("De brug is niet veilig.", "De brug is veilig."),
     ("Bron är inte säker.", "Bron är säker."),
     ("A ponte não é segura.", "A ponte é segura."),
@@ -217,6 +231,8 @@ NOT_CONTRARY = [
     ("Rainfall was 30 cm in May.", "Rainfall was 300 mm in May."),
     ("The concert began at 8 pm on Friday.", "On Friday the concert began at 8 pm."),
     ("Gen. Moss crossed the river.", "General Moss crossed the river."),
+    ("It showed a line, but when it failed, the message went to Bob.", "The message went to Bob."),
+    ("FITNESS FOR A PARTICULAR PURPOSE IS DISCLAIMED.", "FITNESS FOR A PURPOSE IS DISCLAIMED."),
     ("At 5 mg it had no effect, whereas 9 mg reduced pressure.", "At 9 mg it reduced pressure."),
     ("It sold two and a half million copies.", "It sold 2.5 million copies."),
 ]
@@ -287,6 +303,13 @@ def test_claim_of_two_sentences_needs_both():
     assert judge("The valve was not closed. Exports rose by 4 percent.", ACME).state == "supported"
     assert judge("The valve was not closed. Exports rose by 5 percent.", ACME).state == "contradicted"
     assert judge("The valve was not closed. Nothing is known about imports.", ACME).state == "not-found"
+
+
+@requirement("R230")
+def test_claim_that_is_compared_in_part_is_not_supported():
+    passage = " ".join(f"Station {number} recorded {7 * number} mm of rain." for number in range(100))
+    found = judge(f"{passage} The valve leaked.", passage)
+    assert (found.state, "first 2,000 characters" in found.reason) == ("not-found", True)
 
 
 @requirement("R230")

@@ -97,13 +97,33 @@ def test_ambiguous_slashed_date_is_compared_as_written():
         ("stopped", "stop"),
         ("colours", "color"),
         ("organised", "organize"),
+        ("noting", "noted"),
+        ("used", "uses"),
+        ("prizes", "prize"),
+        ("planned", "plans"),
+        ("closing", "closed"),
+        ("metres", "meter"),
     ],
 )
 def test_inflections_share_stem(one: str, other: str):
     assert stem(one) == stem(other)
 
 
-@pytest.mark.parametrize(("one", "other"), [("larger", "largest"), ("careful", "careless"), ("news", "new")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("larger", "largest"),
+        ("careful", "careless"),
+        ("news", "new"),
+        ("note", "not"),
+        ("noted", "not"),
+        ("none", "non"),
+        ("rates", "rats"),
+        ("care", "cars"),
+        ("planes", "plans"),
+        ("here", "her"),
+    ],
+)
 def test_other_words_have_other_stems(one: str, other: str):
     assert stem(one) != stem(other)
 

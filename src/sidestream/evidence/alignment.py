@@ -390,7 +390,8 @@ def negation_conflict(claim: Sequence[Token], sentence: Sequence[Token]) -> Conf
     at = sentence.index(found[0])
     first = sentence.index(bare_sentence[matched.positions[0]])
     last = sentence.index(bare_sentence[matched.positions[-1]])
-    return Conflict("polarity", "", found[0].text) if first - 1 <= at <= last else None
+    is_before = at == first - 1 and "," not in sentence[first].gap
+    return Conflict("polarity", "", found[0].text) if is_before or first <= at <= last else None
 
 
 def order_conflict(claim: Sequence[Token], sentence: Sequence[Token]) -> Conflict | None:

@@ -21,12 +21,17 @@ _SCORED_WORDS = 6
 _FORMAT_CHARS = 20_000
 """Characters of a passage that show its number format."""
 _SEPARATOR = re.compile(r"(?<=[0-9])[.,' \u00a0\u202f](?=[0-9])")
+_FRAME_WORDS = 4
+"""Maximum words that say whose words are quoted. A claim that says more is compared as a whole."""
+_NO_WORDS = "the claim has no words to compare"
 _RIVALS = frozenset({"number", "date", "name"})
 """Checks whose conflict counts for nothing if another sentence of the source has the claimed value."""
 _REPORTING = stems_of(lexicon.REPORTING)
+_QUOTE_LIMITS = alignment.NEGATIONS | lexicon.words("only may might if unless allegedly reportedly")
+_DOCUMENT = r"(?:report|document|article|source|study|text|passage|page|file|paper|manual|guide|website|site)"
 _FRAME = re.compile(
-    r"\s*(?:according to (?:the|this|that) [a-z]+(?: [a-z]+)?,|the (?:report|document|article|source|study|text|passage"
-    r"|page|file|paper) (?:says|states|notes|reports|explains|shows|writes|adds|confirms|mentions)(?: that|:)?)\s+",
+    rf"\s*(?:according to (?:the|this|that) (?:[a-z]+ )?{_DOCUMENT},|the {_DOCUMENT} "
+    r"(?:says|states|notes|reports|explains|shows|writes|adds|confirms|mentions)(?: that|:)?)\s+",
     re.IGNORECASE,
 )
 _JOINT = re.compile(r"[\s,;]*\b(?:and|but|while|whereas)\s+(?=\S)")
@@ -36,11 +41,19 @@ _ORDER: tuple[EvidenceState, ...] = ("quoted", "supported", "contradicted", "not
 
 def judge(claim: str, passage: str, quote: str | None = None) -> Evidence:
     """Return what a passage establishes about a claim, and about the quote that the claim gives, if any."""
+    is_cut = len(claim) > MAX_CLAIM_CHARS
     claim, passage = claim[:MAX_CLAIM_CHARS].strip(), passage[:MAX_PASSAGE_CHARS]
-    if quote is not None:
-        return _judge_quote(claim, passage, quote)
+    found = _judge_claim(claim, passage) if quote is None else _judge_quote(claim, passage, quote)
+    if is_cut and quote is None and found.state in ("quoted", "supported"):
+        reason = f"only the first {MAX_CLAIM_CHARS:,} characters of the claim were compared, and the source has them"
+        return Evidence("not-found", reason, (ClaimCheck("words", False),), found.place)
+    return found
+
+
+def _judge_claim(claim: str, passage: str) -> Evidence:
     parts = [entry.text for entry in sentences(claim)] if not quotes.quotations(claim) else [claim]
     found = [_judge_sentence(part, passage) for part in parts]
+    found = [entry for entry in found if entry.reason != _NO_WORDS] or found
     if not found:
         return Evidence("not-found", "the claim has no words")
     worst = max(found, key=lambda entry: _severity(entry.state))
@@ -66,7 +79,7 @@ def _judge_quote(claim: str, passage: str, quote: str) -> Evidence:
         return Evidence(
             "not-found", "the quoted words are not in the source", (ClaimCheck("quote", False, quote[:200]),)
         )
-    said = judge(claim, passage)
+    said = _judge_claim(claim, passage)
     passed = ClaimCheck("quote", True)
     if said.state == "contradicted":
         return Evidence("contradicted", said.reason, (passed, *said.checks), said.place)
@@ -91,7 +104,7 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
     body = _JOINT.sub("", body, 1) if _JOINT.match(body) else body
     said = tokens(body, continental=is_continental(body))
     if not any(_is_content(token) for token in said):
-        return Evidence("not-found", "the claim has no words to compare")
+        return Evidence("not-found", _NO_WORDS)
     frame = quotes.frame_of(claim, cited)
     best: Evidence | None = None
     candidates = _candidates(said, passage)
@@ -112,7 +125,7 @@ def _judge_sentence(claim: str, passage: str) -> Evidence:
         return Evidence("not-found", reason, best.checks, (other.start, other.end))
     if best is None:
         return Evidence("not-found", "no sentence of the source shares its words", (ClaimCheck("words", False),))
-    if best.state == "supported" and best.place is not None and not cited:
+    if best.state == "supported" and best.place is not None:
         start, end = best.place
         place = quotes.place_of(body, passage[start:end])
         if place is not None:
@@ -288,26 +301,22 @@ def _framed_quote(
     said = tokens(sentence.text, continental=continental)
     outside = [token for token in said if not any(a <= sentence.start + token.start < b for a, b in places)]
     others = [token for token in tokens(frame) if token.key not in _REPORTING]
-    known = {token.key for token in outside}
+    if len(others) > _FRAME_WORDS or list(places) != sorted(places):
+        return None
     speakers = [{token.key for token in side} & lexicon.SPEAKERS for side in (tokens(frame), outside)]
-    if any(token.key not in known for token in others) or (all(speakers) and not speakers[0] <= speakers[1]):
+    rest = iter(outside)
+    kept = [next((found for found in rest if is_same(token, found)), None) for token in others]  # In this order.
+    if None in kept or (all(speakers) and not speakers[0] <= speakers[1]):
         return None
     around = {token.key for token in others} | _REPORTING
-    dropped = next((t for t in outside if t.key in alignment.NEGATIONS and t.key not in around), None)
-    if dropped is not None and not _is_other_clause(said, dropped, sentence, places):
-        reason = f"the source limits the quoted words: “{dropped.text}”"
-        return Evidence("not-found", reason, (ClaimCheck("polarity", False, dropped.text),), places[0])
+    inside = [token for token in said if token not in outside]
+    for dropped in outside:
+        if dropped.key in _QUOTE_LIMITS and dropped not in kept and dropped.key not in around - alignment.NEGATIONS:
+            begin, end = alignment.clause(said, said.index(dropped), said.index(dropped))
+            if any(token in said[begin:end] for token in (*inside, *kept)):
+                reason = f"the source limits the quoted words: “{dropped.text}”"
+                return Evidence("not-found", reason, (ClaimCheck("polarity", False, dropped.text),), places[0])
     return Evidence("quoted", "the source has the quoted words", (ClaimCheck("quote", True),), places[0])
-
-
-def _is_other_clause(
-    said: Sequence[Token], dropped: Token, sentence: Sentence, places: Sequence[tuple[int, int]]
-) -> bool:
-    inside = [at for at, token in enumerate(said) if any(a <= sentence.start + token.start < b for a, b in places)]
-    if not inside:
-        return False
-    begin, end = alignment.clause(said, inside[0], inside[-1])
-    return not begin <= said.index(dropped) < end
 
 
 _UNSPACED_MARKS = "。，、；：！？「」『』（）.,;:!?\"'()“” \n"

@@ -12,8 +12,8 @@ IGNORED: Final = words("a an the do does did also too however moreover furthermo
 """Words that a claim may have or lack."""
 
 NEGATIONS: Final = words(
-    "not no never none nobody nothing nowhere neither nor without hardly scarcely barely cannot unable rather instead "
-    "except excluding "
+    "not no non never none nobody nothing nowhere neither nor without hardly scarcely barely cannot unable rather "
+    "instead except excluding "
     "nicht kein keine keinen keinem keiner keines nie niemals ohne weder noch "
     "pas jamais sans aucun aucune rien ni nunca sin ningún ninguna niente senza mai nessuno "
     "niet geen nooit zonder não sem nenhum nenhuma inte ej aldrig utan ikke uden nigdy żaden bez "
@@ -136,7 +136,8 @@ IRREGULAR: Final = {
         "win": "won", "lose": "lost", "buy": "bought", "sell": "sold", "give": "gave given", "take": "took taken",
         "begin": "began begun", "leave": "left", "come": "came", "go": "went gone", "make": "made", "pay": "paid",
         "send": "sent", "bring": "brought", "build": "built", "keep": "kept", "hold": "held", "write": "wrote written",
-        "speak": "spoke spoken", "break": "broke broken", "drive": "drove driven", "find": "found", "feed": "fed",
+        "speak": "spoke spoken", "break": "broke broken", "drive": "drove driven", "use": "used using",
+        "find": "found", "feed": "fed",
         "lead": "led", "meet": "met", "say": "said", "tell": "told", "teach": "taught", "think": "thought",
         "catch": "caught", "choose": "chose chosen", "draw": "drew drawn", "eat": "ate eaten", "fly": "flew flown",
         "forget": "forgot forgotten", "freeze": "froze frozen", "get": "got gotten", "hide": "hid hidden",

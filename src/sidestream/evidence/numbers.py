@@ -289,4 +289,5 @@ def conflict(claimed: Quantity, found: Quantity) -> Literal["number", "unit"] | 
 
 
 def _is_close(one: float, other: float) -> bool:
-    return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
+    size = max(abs(one), abs(other))
+    return abs(one - other) <= max(min(1e-9 * size, 0.4), 1e-15 * size)  # Whole numbers differ by one or more.

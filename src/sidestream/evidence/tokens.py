@@ -138,6 +138,10 @@ def _is_end(text: str, start: int, found: re.Match[str]) -> bool:
     return word not in lexicon.ABBREVIATIONS and not is_initial
 
 
+_SHORT = re.compile(r"[^aeiouy]+[aeiouy][^aeiouywx]")
+"""Matches a short word that is another one with an "e" behind it, such as "not" and "note"."""
+
+
 @lru_cache(maxsize=1024)
 def stem(word: str) -> str:
     """Return the word without the endings of English inflection. Comparatives keep theirs."""
@@ -146,22 +150,22 @@ def stem(word: str) -> str:
         if base.endswith("ies") and len(base) > 4:
             base = base[:-3] + "y"
         elif base.endswith(("sses", "shes", "ches", "xes", "zes")):
-            base = base[:-2]
+            base = _bare(base[:-2])
         elif base.endswith("s") and not base.endswith(("ss", "us", "is")):
             base = base[:-1]
         if base.endswith("ied") and len(base) > 4:
             base = base[:-3] + "y"
         elif base.endswith("ing") and _has_vowel(base[:-3]):
-            base = _undoubled(base[:-3])
+            base = _bare(base[:-3])
         elif base.endswith("ed") and not base.endswith("eed") and _has_vowel(base[:-2]):
-            base = _undoubled(base[:-2])
+            base = _bare(base[:-2])
     if len(base) > 5:
         base = base.replace("isation", "ization")
         if base.endswith("our"):
             base = base[:-3] + "or"
     if base.endswith(("tre", "bre")) and len(base) > 4:
         base = base[:-2] + "er"
-    if base.endswith("e") and len(base) > 3:
+    if base.endswith("e") and len(base) > 3 and not _SHORT.fullmatch(base[:-1]):
         base = base[:-1]
     if base.endswith("is") and len(base) > 5:
         base = base[:-1] + "z"
@@ -172,8 +176,11 @@ def _has_vowel(text: str) -> bool:
     return len(text) > 1 and any(letter in "aeiouy" for letter in text)
 
 
-def _undoubled(base: str) -> str:
-    return base[:-1] if len(base) > 3 and base[-1] == base[-2] and base[-1] not in "lsz" else base
+def _bare(base: str) -> str:
+    """Return a word that has lost its ending, without a doubled consonant, or with the "e" that it had before."""
+    if len(base) > 3 and base[-1] == base[-2] and base[-1] not in "lsz":
+        return base[:-1]
+    return f"{base}e" if _SHORT.fullmatch(base) else base
 
 
 def stems_of(words: frozenset[str]) -> frozenset[str]:
@@ -250,7 +257,7 @@ class _Reader:
         if len(word) == 1 and self._text[start - 1 : start] == "(" and self._text[end : end + 1] == ")":
             self._add(f"({word})", start, end)  # As in "section 4(a)", where it is not an article.
             return
-        if piece[0] == "US" or (piece[0] == "A" and self._text[start - 1 : start] in ("-", " ") and start > 1):
+        if piece[0] == "US" or (piece[0] == "A" and self._is_letter(start)):
             self._add(_undotted(piece[0]), start, end)  # "Hepatitis A", not an article; "the US", not a pronoun.
             return
         if word in lexicon.IGNORED:
@@ -269,6 +276,16 @@ class _Reader:
         if piece[0][:1].isupper():
             base = lexicon.TITLES.get(base, base)
         self._add(_key(base), start, end, possessive=possessive)
+
+    def _is_letter(self, start: int) -> bool:
+        """Return whether the "A" that was read last follows a word, and so does not begin a sentence."""
+        if self._at < 2:
+            return False
+        before = self._piece(self._at - 2)
+        if len(before) > 1 and before.isupper():  # In text in capitals, it is an article.
+            return False
+        gap = self._text[self._pieces[self._at - 2].end() : start]
+        return gap in ("-", " ") or (gap == ". " and self._kind(self._at - 2) == "word")
 
     def _follows_article(self) -> bool:
         return self._at > 0 and self._piece(self._at - 1).casefold() in ("a", "one")
@@ -339,7 +356,7 @@ class _Reader:
             self._add(_key_of(day), start, end, day)
             return
         found = Quantity(value, unit, significant, ("-" if value < 0 else "") + self._text[start:end])
-        self._add(f"#{found.measure:.12g}{found.dimension}", start, end, found)
+        self._add(f"#{found.measure:.17g}{found.dimension}", start, end, found)
 
     def _unit(self, at: int) -> tuple[numbers.Unit | None, int]:
         """Return the unit that begins at a piece, and of how many pieces it consists."""

@@ -62,6 +62,37 @@ async def test_checked_pages_are_kept_and_conversation_continues(store: Store, o
 
 
 @requirement("R231")
+async def test_fork_keeps_checks_of_copied_turns(store: Store):
+    claims = ["The bridge is 1,870 metres long.", "The bridge is 1,780 metres long."]
+    async with serve({"/facts": page(FACTS)}) as site:
+        answers = [citing([(claim, site.url("/facts"), "Facts")]).reply() for claim in claims]
+        async with FakeProvider([*answers, ResponsesScript().text("Bye.").reply()]) as fake:
+            agent = Agent("openai-responses:m", base_url=fake.base_url, api_key="k")
+            chat = Chat(agent, store=store, id="talk")
+            for _ in claims:
+                await chat.check_evidence(await chat.send("How long?"), allow_hosts=[site.host])
+            first, second = [
+                record.seq
+                for record in await Conversation(store, "talk").records()
+                if isinstance(record.body, EvidenceChecked)
+            ]
+            early, late = await chat.fork(first), await chat.fork(second)
+            await late.send("Thanks.")
+    found = [
+        [
+            [claim.evidence.state for claim in record.body.claims]
+            for record in await Conversation(store, fork.id).records()
+            if isinstance(record.body, EvidenceChecked)
+        ]
+        for fork in (early, late)
+    ]
+    assert found == [[["quoted"]], [["quoted"], ["contradicted"]]]
+    assert await store.delete("talk")
+    assert await store.blob(sha256(FACTS.encode()).hexdigest()) == FACTS.encode()
+    assert await store.check() == []
+
+
+@requirement("R231")
 async def test_long_claim_is_read_without_its_page(store: Store):
     digest = sha256(b"page").hexdigest()
     claim = CheckedClaim(step=0, source="s", text="long " * LONG_TEXT, evidence=Evidence("quoted"), snapshot=digest)
