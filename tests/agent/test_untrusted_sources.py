@@ -25,6 +25,7 @@ from sidestream import (
 )
 from sidestream.messages import messages_from_json, messages_to_json
 from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, tool_call
+from support.sandboxes import needs
 
 DELETE = tool_call("delete", name="everything")
 SEARCH = tool_call("web_search", query="cats")
@@ -89,6 +90,8 @@ def mail() -> str:
     ids=["function", "open-world function", "code", "program", "program that reads"],
 )
 async def test_only_untrusted_results_make_sensitive_tools_ask(first: Any, settings: dict[str, Any], expected: str):
+    if "server_side_tools" in settings:
+        needs("bubblewrap")
     desk = Desk()
     settings = {**settings, "tools": [*settings.get("tools", ()), desk.tool]}
     async with Agent(ScriptedModel([first, DELETE, "ok"]), **settings) as agent:

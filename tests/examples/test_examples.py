@@ -17,6 +17,7 @@ from requirements import requirement
 from sidestream import Agent
 from sidestream.testing import ScriptedModel, tool_call
 from support.places import ROOT
+from support.sandboxes import needs
 from support.warm import run
 
 EXAMPLES = ROOT / "examples"
@@ -141,6 +142,7 @@ def test_code_is_shown_while_written_and_plot_is_saved(tmp_path: Path):
 
 
 def test_code_runs_in_local_sandbox_and_its_file_is_saved(tmp_path: Path):
+    needs("bubblewrap")
     shown = play("code_here", tmp_path).stdout
     assert "math.sin" in shown
     assert files(tmp_path) == ["out/wave.svg"]

