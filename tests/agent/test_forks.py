@@ -29,6 +29,7 @@ from sidestream.store.log.conversation import Conversation
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
+    GeminiScript,
     InteractionScript,
     MessagesScript,
     ResponsesScript,
@@ -118,6 +119,35 @@ async def test_unchanged_fork_replays_rest_without_requests(store: Store, name: 
         await forks_at_each(chat, store, range(1, chat.head + 1))
         assert len(fake.requests) == len(run.replies)
     assert shop.done == done
+
+
+def answering(request: Any) -> Any:
+    """An answer of the API that was asked."""
+    found = [script for end, script in ENDS.items() if end in request.path]
+    return saying(found[0], '{"name": "Oslo", "people": 3}')
+
+
+ENDS = {"/responses": ResponsesScript, "/completions": ChatScript, "/messages": MessagesScript, ":": GeminiScript}
+
+
+@requirement("R221")
+@pytest.mark.parametrize("name", [name for name in GOLDEN if "hosted" not in name])
+async def test_fork_continues_with_other_provider(store: Store, name: str) -> None:
+    shop, run = Shop(), GOLDEN[name]
+    names = [*APIS]
+    other = names[(names.index(run.model) + 1) % len(names)]
+    async with FakeProvider(run.replies) as fake:
+        chat = await played(run, fake, shop, store)
+        for at in range(1, chat.head + 1, 3):
+            fake.add(answering)
+            model = Agent(other, base_url=fake.base_url, api_key="k").model
+            fork = await chat.fork(at, model=model)
+            if fork.status != "complete":
+                result = await fork.resume([approval.approve() for approval in fork.approvals])
+                assert result.finish_reason in ("stop", "approval")
+            elif at < chat.head:
+                assert (await fork.send("Thanks.")).finish_reason == "stop"
+            assert [row.seq for row in await store.read("talk")] == [*range(1, chat.head + 1)]
 
 
 def sample() -> list[Path]:
