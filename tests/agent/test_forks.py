@@ -337,6 +337,20 @@ async def test_container_of_original_is_not_used(store: Store, way: str, is_comp
 
 
 @requirement("R221")
+async def test_fork_is_silent_about_container_that_no_turn_keeps(store: Store) -> None:
+    model = "anthropic:m"
+    async with FakeProvider([in_container(model, number) for number in (1, 2, 3)]) as fake:
+        agent = Agent(model, base_url=fake.base_url, server_side_tools=[CodeInterpreter()])
+        chat = Chat(agent, store=store, id="talk")
+        await chat.send("Count.")
+        fork = await chat.fork(len(await store.read("talk")))
+        assert (await fork.send("Again.")).notices == []
+        await chat.send("Again.")
+        _, own, original = [request.json for request in fake.requests]
+    assert own == original
+
+
+@requirement("R221")
 async def test_conversation_at_provider_is_not_extended(store: Store) -> None:
     answers = [ResponsesScript(id=f"r{n}", conversation={"id": "conv_1"}).text(f"{n}.").reply() for n in (1, 2)]
     rest = [ResponsesScript(id=f"r{n}").text(f"{n}.").reply() for n in (3, 4)]
