@@ -29,6 +29,7 @@ from sidestream.store.log.conversation import Conversation
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
+    GeminiScript,
     InteractionScript,
     MessagesScript,
     ResponsesScript,
@@ -118,6 +119,35 @@ async def test_unchanged_fork_replays_rest_without_requests(store: Store, name: 
         await forks_at_each(chat, store, range(1, chat.head + 1))
         assert len(fake.requests) == len(run.replies)
     assert shop.done == done
+
+
+def answering(request: Any) -> Any:
+    """An answer of the API that was asked."""
+    found = [script for end, script in ENDS.items() if end in request.path]
+    return saying(found[0], '{"name": "Oslo", "people": 3}')
+
+
+ENDS = {"/responses": ResponsesScript, "/completions": ChatScript, "/messages": MessagesScript, ":": GeminiScript}
+
+
+@requirement("R221")
+@pytest.mark.parametrize("name", [name for name in GOLDEN if "hosted" not in name])
+async def test_fork_continues_with_other_provider(store: Store, name: str) -> None:
+    shop, run = Shop(), GOLDEN[name]
+    names = [*APIS]
+    other = names[(names.index(run.model) + 1) % len(names)]
+    async with FakeProvider(run.replies) as fake:
+        chat = await played(run, fake, shop, store)
+        for at in range(1, chat.head + 1, 3):
+            fake.add(answering)
+            model = Agent(other, base_url=fake.base_url, api_key="k").model
+            fork = await chat.fork(at, model=model)
+            if fork.status != "complete":
+                result = await fork.resume([approval.approve() for approval in fork.approvals])
+                assert result.finish_reason in ("stop", "approval")
+            elif at < chat.head:
+                assert (await fork.send("Thanks.")).finish_reason == "stop"
+            assert [row.seq for row in await store.read("talk")] == [*range(1, chat.head + 1)]
 
 
 def sample() -> list[Path]:
@@ -307,6 +337,20 @@ async def test_container_of_original_is_not_used(store: Store, way: str, is_comp
 
 
 @requirement("R221")
+async def test_fork_is_silent_about_container_that_no_turn_keeps(store: Store) -> None:
+    model = "anthropic:m"
+    async with FakeProvider([in_container(model, number) for number in (1, 2, 3)]) as fake:
+        agent = Agent(model, base_url=fake.base_url, server_side_tools=[CodeInterpreter()])
+        chat = Chat(agent, store=store, id="talk")
+        await chat.send("Count.")
+        fork = await chat.fork(len(await store.read("talk")))
+        assert (await fork.send("Again.")).notices == []
+        await chat.send("Again.")
+        _, own, original = [request.json for request in fake.requests]
+    assert own == original
+
+
+@requirement("R221")
 async def test_conversation_at_provider_is_not_extended(store: Store) -> None:
     answers = [ResponsesScript(id=f"r{n}", conversation={"id": "conv_1"}).text(f"{n}.").reply() for n in (1, 2)]
     rest = [ResponsesScript(id=f"r{n}").text(f"{n}.").reply() for n in (3, 4)]
@@ -471,6 +515,24 @@ async def test_fork_after_complete_turn_takes_message_as_next(store: Store) -> N
         assert fake.requests[-1].json["messages"][-1] == {"role": "user", "content": "Thanks."}
     assert len(fork.messages) == len(chat.messages) + 2
     assert fork.messages[-2].text == user_message("Thanks.").text
+
+
+@requirement("R221")
+async def test_fork_at_last_step_has_end_of_turn(store: Store) -> None:
+    async with FakeProvider([saying(ResponsesScript, "Hello."), saying(ResponsesScript, "Again.")]) as fake:
+        chat = Chat(agent_at(fake, Shop()), store=store, id="talk")
+        await chat.send("Hi.")
+        at = await at_kind(store, "step-finish")
+        for changes in ({}, {"replay": True, "strict": True}, {"message": "Again?"}):
+            fork = await chat.fork(at, **changes)
+            kinds = [row.kind for row in await store.read(fork.id)]
+            assert kinds[at - 1 :] == [
+                "step-finish",
+                "finish",
+                *(["message"] if "message" in changes else []),
+                "forked",
+            ]
+        assert (await fork.resume()).output == "Again."
 
 
 @requirement("R221")

@@ -21,7 +21,7 @@ from sidestream.parts import ToolCall
 from sidestream.replay.cassette import Cassette, cassette_of, redacted
 from sidestream.replay.provider import model_exchanges
 from sidestream.store import open_store
-from sidestream.testing import FakeProvider, Recording, ReplayMismatch, ReplayTransport
+from sidestream.testing import FakeProvider, Recording, ReplayMismatch, ReplayTransport, replay_run
 from sidestream.tools.tool import Tool
 from support.golden_runs import GOLDEN, GoldenRun, Shop, played
 from support.places import RECORDINGS
@@ -174,6 +174,14 @@ def test_unchanged_agents_pass_tests_of_their_runs(runs: list[LoggedRun]) -> Non
     for run in runs:
         run.test()
     assert len(runs) - len(GOLDEN) > (40 if IS_LONG else 10)
+
+
+@requirement("R222")
+@pytest.mark.parametrize("dial", ["tools", "hosted"])
+def test_live_tools_return_what_was_recorded(runs: list[LoggedRun], dial: str) -> None:
+    dials: dict[str, Any] = {dial: "live"}
+    for run in runs[: len(GOLDEN)]:
+        replay_run(run.cassette_file, run.agent(), **dials)
 
 
 KINDS = ("prompt", "description", "schema", "order", "result")

@@ -375,7 +375,7 @@ class CassetteRedaction:
         return hidden if address == written else hidden.replace("@", "%40")
 
     def _base64(self, data: str, path: str) -> str:
-        """Return base64 of text without secrets and e-mail addresses."""
+        """Return base64 of the same text without secrets and e-mail addresses."""
         text = text_in_base64(data)
         clean = None if text is None else self._text(text, path)
         if text is None or clean is None or clean == text:

@@ -112,7 +112,7 @@ class Difference(Struct, frozen=True):
 
 
 def without_secrets(text: str) -> str:
-    """Return text without what looks like a secret."""
+    """Replace what looks like a secret, also in the queries of URLs."""
     return _QUERY.sub(rf"\1{REDACTED}", redact(text))
 
 
@@ -360,7 +360,7 @@ class RequestComparison:
 
 
 def _opened(text: str) -> str:
-    """Return text with the texts that base64 in it holds."""
+    """Replace base64 by the text that it holds."""
     return BASE64.sub(lambda found: text_in_base64(found.group()) or found.group(), text)
 
 

@@ -80,6 +80,11 @@ async def test_run_is_forked_corrected_and_shown(sidestream: Run, store: Store, 
     assert json.loads(costs.stdout)["total"]["calls"] == 3
     shown = await in_thread(sidestream, "runs", "show", forks[-1]["id"])
     assert re.search(rf"^origin: +forked from talk at record {at}: result", shown.stdout, re.MULTILINE)
+    steps = [
+        json.loads((await in_thread(sidestream, "runs", "show", id, "--cache", "--json")).stdout)["steps"]
+        for id in ("talk", *(fork["id"] for fork in forks))
+    ]
+    assert [len(each) for each in steps] == [2, 0, 1]
     shown = await in_thread(sidestream, "logs", "show", forks[-1]["id"])
     assert f"forked from talk at record {at}" in shown.stdout
 

@@ -112,9 +112,12 @@ async def _show_cache(store: "Store", conversation: str, run: str | None, as_jso
     from sidestream import jsontext
     from sidestream.cli.display.formatting import dollars, things
     from sidestream.replay.prompt_cache import FIRST, cache_steps
+    from sidestream.store.records import FORKED
 
     found = await cache_steps(store, conversation)
-    steps = [step for step in found if run in (None, step.run)]
+    # The steps that a fork copied were paid for by its original.
+    copied = max((row.seq for row in await store.read(conversation) if row.kind == FORKED), default=0)
+    steps = [step for step in found if (step.seq > copied if run is None else step.run == run)]
     breaks = [step for step in steps if step.cause is not None]
     lost = [step.lost for step in breaks]
     costs = [step.dollars for step in breaks]
@@ -128,7 +131,9 @@ async def _show_cache(store: "Store", conversation: str, run: str | None, as_jso
         write(sys.stdout.buffer, jsontext.dumps(fields) + b"\n")
         return exit_codes.OK
     if not steps:
-        click.echo("No requests. They are logged since version 0.2.0.", err=True)
+        click.echo(
+            "No requests of its own." if found else "No requests. They are logged since version 0.2.0.", err=True
+        )
         return exit_codes.OK
     names = ("seq", "prompt", "shared", "expected", "read", "written", "lost", "cost")
     lines: list[tuple[str, ...]] = [names]

@@ -95,13 +95,18 @@ NEW_CONTAINER = "The container of the earlier turns no longer exists. This is a 
 class ContainerFiles:
     """The files that the container of one request needs."""
 
-    def __init__(self, request: ModelRequest, keys: Sequence[str], base_url: str) -> None:
-        """`keys` are those of the sessions that the provider may read."""
+    def __init__(self, request: ModelRequest, keys: Sequence[str], base_url: str, *, is_left: bool = False) -> None:
+        """`keys` are those of the sessions that the provider may read.
+
+        `is_left` says that the container of the conversation is not used because this one was forked from it.
+        """
         self.missing: list[FileUpload] = []
         """Files to upload first."""
         self._request = request
         self._sessions = [_sessions(message, keys, base_url) for message in request.messages]
-        self._is_new = "container" in request.without or _is_left(self._sessions)
+        # The first answer of a fork has been told, and later requests have it.
+        has_own = any(not session.get(FORKED) for sessions in self._sessions for session in sessions)
+        self._is_new = "container" in request.without or (is_left and not has_own)
         self._ids: dict[str, str] = {}
         self._in_container: dict[str, set[str]] = {}
         for session in (session for sessions in self._sessions for session in sessions):
@@ -179,12 +184,6 @@ class ContainerFiles:
                 files = [file for file in files if media_types.digest(file.data) in self._ids]
             found += [(file, message.role != "model") for file in files]
         return found
-
-
-def _is_left(sessions: Sequence[Sequence[JsonObject]]) -> bool:
-    """Return whether all containers belong to the conversation that this one was forked from."""
-    known = [session for each in sessions for session in each]
-    return any("container_id" in session for session in known) and all(session.get(FORKED) for session in known)
 
 
 def _sessions(message: ChatMessage, keys: Sequence[str], base_url: str) -> list[JsonObject]:

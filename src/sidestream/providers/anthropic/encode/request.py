@@ -228,7 +228,7 @@ def encode_request(
         _upload(messages.messages, server_side)
     last = _container(request, server_side, messages, base_url)
     container = last.id
-    files = _fill_container(request, server_side, messages.messages, container, base_url)
+    files = _fill_container(request, server_side, messages.messages, last, base_url)
     by_tool = _answers_by_tool(request, options, model)
     system = [text for text in (request.system, *messages.system) if text and text.strip()]
     has_others = bool(offered)
@@ -369,7 +369,7 @@ def _fill_container(
     request: ModelRequest,
     server_side: list[ServerSideTool],
     messages: list[JsonObject],
-    container: str | None,
+    last_used: LastContainer,
     base_url: str,
 ) -> ContainerFiles | None:
     """Add the conversation's files for the container to the last user message, and what was lost with an old one."""
@@ -377,9 +377,9 @@ def _fill_container(
     last = next((message for message in reversed(messages) if message["role"] == "user"), None)
     if tool is None or last is None:
         return None
-    files = ContainerFiles(request, (SESSION_KEY,), base_url)
+    files = ContainerFiles(request, (SESSION_KEY,), base_url, is_left=last_used.is_left)
     given = [part for part in tool.files if isinstance(part, DataPart)]
-    uploads = [{"type": "container_upload", "file_id": file_id} for file_id in files.ids(given, container)]
+    uploads = [{"type": "container_upload", "file_id": file_id} for file_id in files.ids(given, last_used.id)]
     lost = files.restored(given)
     last["content"] = [*last["content"], *uploads, *([{"type": "text", "text": lost}] if lost else [])]
     return files

@@ -174,7 +174,8 @@ def encode_request(
     else:
         items, others, warnings = plain, list[ChatMessage](), list[str]()
     has_containers = bool(server_side) and dialect.has_containers and any(map(_has_container, server_side))
-    files = ContainerFiles(request, keys, base_url) if has_containers else None
+    is_left = has_containers and last_container(request.messages, keys, base_url).is_left
+    files = ContainerFiles(request, keys, base_url, is_left=is_left) if has_containers else None
     if files is not None:
         is_first = start.previous_id is None and start.index == 0
         server_side = [_with_files(tool, container, files, items, is_first=is_first) for tool in server_side]
