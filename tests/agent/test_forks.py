@@ -518,6 +518,25 @@ async def test_fork_after_complete_turn_takes_message_as_next(store: Store) -> N
 
 
 @requirement("R221")
+async def test_fork_at_last_step_has_end_of_turn(store: Store) -> None:
+    async with FakeProvider([saying(ResponsesScript, "Hello."), saying(ResponsesScript, "Again.")]) as fake:
+        chat = Chat(agent_at(fake, Shop()), store=store, id="talk")
+        await chat.send("Hi.")
+        at = await at_kind(store, "step-finish")
+        tried: list[dict[str, Any]] = [{}, {"strict": True}, {"message": "Again?"}]
+        for changes in tried:
+            fork = await chat.fork(at, **changes)
+            kinds = [row.kind for row in await store.read(fork.id)]
+            assert kinds[at - 1 :] == [
+                "step-finish",
+                "finish",
+                *(["message"] if "message" in changes else []),
+                "forked",
+            ]
+        assert (await fork.resume()).output == "Again."
+
+
+@requirement("R221")
 async def test_fork_keeps_ids_of_others_in_texts(store: Store) -> None:
     asked = f"What went wrong in run_{'0a' * 16} and approval_{'1b' * 16}?"
     async with FakeProvider([saying(ResponsesScript, "Nothing."), saying(ResponsesScript, "Really.")]) as fake:

@@ -21,7 +21,7 @@ from sidestream.store.log.forking import Changes, Copy, turn_end
 from sidestream.store.log.requests import ConversationRequest, RequestLog, requests_in
 from sidestream.store.log.writer import changed_by
 from sidestream.store.protocol import Store
-from sidestream.store.records import REQUEST, Forked, Record, RequestSent, Row, content_of, unpack
+from sidestream.store.records import REQUEST, STEP_FINISH, Forked, Record, RequestSent, Row, content_of, unpack
 from sidestream.transport.calls import HttpCall, HttpResponse
 
 if TYPE_CHECKING:
@@ -70,6 +70,9 @@ class Forking:
                 f"at must be one of the records 1 to {len(rows)} of {plan.conversation!r}, not {plan.at}"
             )
         made = Copy(rows[: plan.at], self._redact)
+        is_last_step = [row.kind for row in rows[plan.at - 1 : plan.at + 1]] == [STEP_FINISH, "finish"]
+        if is_last_step and (await self._state(made)).run_state is None:
+            made.extend(rows[plan.at : plan.at + 1])  # Otherwise, the complete turn would look unfinished.
         made.change(plan.changes)
         if plan.changes.message is not None:
             made.say(plan.changes.message, await self._state(made))
@@ -95,7 +98,7 @@ class Forking:
         recorded = {request.seq: request for request in requests_in(rows, await self._blobs(rows))}
         if not recorded:
             return 0, "the log, which has no requests to compare with"
-        end, done, equal = turn_end(rows, self._plan.at), self._plan.at, 0
+        end, done, equal = turn_end(rows, self._plan.at), max(self._plan.at, len(made.rows)), 0
         for row in rows[self._plan.at : end]:
             if row.kind != REQUEST:
                 continue
