@@ -523,7 +523,8 @@ async def test_fork_at_last_step_has_end_of_turn(store: Store) -> None:
         chat = Chat(agent_at(fake, Shop()), store=store, id="talk")
         await chat.send("Hi.")
         at = await at_kind(store, "step-finish")
-        for changes in ({}, {"replay": True, "strict": True}, {"message": "Again?"}):
+        tried: list[dict[str, Any]] = [{}, {"strict": True}, {"message": "Again?"}]
+        for changes in tried:
             fork = await chat.fork(at, **changes)
             kinds = [row.kind for row in await store.read(fork.id)]
             assert kinds[at - 1 :] == [
