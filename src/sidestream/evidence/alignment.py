@@ -288,9 +288,9 @@ def _limits_number(sentence: Sequence[Token], at: int) -> bool:
 
 
 def _is_range(tokens: Sequence[Token]) -> bool:
-    """Return whether three tokens are a range of numbers, such as "10 to 20 days"."""
+    """Return whether three tokens are a range of numbers or years, such as "10 to 20 days"."""
     first, middle, last = tokens
-    return middle.key == "to" and isinstance(first.value, Quantity) and isinstance(last.value, Quantity)
+    return middle.key == "to" and isinstance(first.value, Quantity | Day) and isinstance(last.value, Quantity | Day)
 
 
 def clause(sentence: Sequence[Token], first: int, last: int) -> tuple[int, int]:
