@@ -24,7 +24,7 @@ class Waits:
         self.is_watched = False
         """Whether someone reads the run part by part."""
         self.is_unread = False
-        """Whether nobody reads the parts before the run has ended."""
+        """Whether the parts are read only after the run has ended."""
         self._is_logged = is_logged
         self._turn = turn
         self._put: Put | None = None
