@@ -79,6 +79,26 @@ async def test_leaving_run_writes_its_open_block(store: Store) -> None:
         assert "".join(map(text_in, records)) == "Shown before."
 
 
+@requirement("R112", "R160")
+async def test_left_run_is_unfinished_and_another_chat_resumes_it(store: Store) -> None:
+    shown, _ = events_of(ResponsesScript(), ["Shown ", "before."])
+    again = ResponsesScript(id="r2").text("From the beginning.").reply()
+    async with FakeProvider([sse([*shown, asyncio.Event()]), again]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url)
+        chat = Chat(agent, store=store, id="talk")
+        await chat.load()
+        run = chat.stream("1")
+        async for part in run:
+            if isinstance(part, TextDelta) and part.delta == "before.":
+                break
+        await run.leave()
+        other = Chat(agent, store=store, id="talk")
+        await other.load()
+        assert other.status == "unfinished"
+        assert (await other.resume()).output == "From the beginning."
+    assert [message.text for message in other.messages] == ["1", "From the beginning."]
+
+
 @requirement("R112")
 async def test_only_subscribers_read_open_block_as_deltas(store: Store, opens: Any) -> None:
     gate = asyncio.Event()
