@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from cli.command import COMMAND
 from page.browsing import answers, ask, card, is_over, page_server, tab, violations_of_axe
@@ -24,6 +24,7 @@ from support import warm
 from support.mcp_servers.peers import HERE
 from support.mcp_servers.signed_in import SignInServer
 
+BOUND_S = 30.0
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TOOLS = [
@@ -85,6 +86,41 @@ async def test_servers_are_added_tested_and_saved_to_shared_file(chromium: Brows
     assert kept["comment"] == "stays"
     assert list(kept["mcpServers"]) == ["eyes"]
     assert "look" in json.dumps(kept["mcpServers"]["eyes"])
+
+
+@requirement("R143")
+async def test_older_list_does_not_undo_change_of_server(chromium: Browser, tmp_path: Path):
+    (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
+    file = tmp_path / "mcp.json"
+    entry = {"command": sys.executable, "args": ["-I", str(HERE / "rogue.py"), "--tools", str(tmp_path / "tools.json")]}
+    file.write_text(json.dumps({"mcpServers": {"eyes": entry, "spare": {"command": "/nowhere/mcp-server"}}}))
+    async with (
+        page_server({"main": scripted([])}, tmp_path, mcp_file=file, allows_admin=True) as (_, origin),
+        tab(chromium, origin, "/settings/mcp") as page,
+    ):
+        spare = page.locator(".st-item").filter(has_text="spare")
+        await expect(spare).to_be_visible()
+        asked, changed, listed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            response = await route.fetch()
+            if asked.is_set():
+                listed.set()
+            asked.set()
+            await changed.wait()
+            await route.fulfill(response=response)
+
+        await page.route("**/api/mcp", hold)
+        await page.locator(".st-item").filter(has_text="eyes").get_by_role("button", name="Test").click()
+        async with asyncio.timeout(BOUND_S):
+            await asked.wait()  # The list is read again after a test.
+        await spare.get_by_role("checkbox", name="Use this server").click()
+        await expect(spare).to_contain_text("Off")
+        changed.set()
+        async with asyncio.timeout(BOUND_S):
+            await listed.wait()
+        await expect(page.locator(".st-item").filter(has_text="eyes")).to_contain_text("2 tools")
+        await expect(spare).to_contain_text("Off")
 
 
 @requirement("R143", "F41")
@@ -191,7 +227,7 @@ async def test_card_links_to_records_with_raw_event_beside_part(chromium: Browse
         shown = await part.inner_text()
         async with tab(chromium, origin, page.url.removeprefix(origin)) as other:
             await expect(other.get_by_role("region", name="Part")).to_contain_text('"tool": "web_search"')
-            assert await other.get_by_role("region", name="Part").inner_text() == shown
+            assert await spare.get_by_role("region", name="Part").inner_text() == shown
         await expect(page.locator(".tl-steps")).to_contain_text("9,412 in, 388 out")
         await page.keyboard.press("j")
         await expect(part).not_to_have_text(shown)

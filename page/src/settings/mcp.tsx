@@ -12,7 +12,7 @@ import { settingsWords as words } from "./words";
 const LOOK_MS = 1000;
 
 export function McpPanel() {
-  const { value, error, reload, set } = useLoaded(mcp.list);
+  const { value, error, reload, change } = useLoaded(mcp.list);
   const [tests, setTests] = useState<Record<string, McpTest | "running">>({});
   const [edited, edit] = useState<string | null>(null);
   if (error) return <Problem text={error} onRetry={reload} />;
@@ -34,7 +34,7 @@ export function McpPanel() {
   };
   const saved = (server: McpServer) => {
     edit(null);
-    set(replaced(value, server));
+    change((old) => replaced(old, server));
     announce(words.saved(server.label));
     if (server.enabled) void test(server.label);
   };
@@ -57,7 +57,7 @@ export function McpPanel() {
                 isEditable={value.editable}
                 onTest={() => test(server.label)}
                 onEdit={() => edit(server.label)}
-                onChanged={(changed) => set(replaced(value, changed))}
+                onChanged={(changed) => change((old) => replaced(old, changed))}
                 onReload={reload}
               />
             )}
