@@ -191,6 +191,16 @@ def leftovers(folders: list[str]) -> dict[str, Any]:
 
 
 @requirement("R122", "F52")
+async def test_computation_ended_at_once_leaves_no_descriptors(folders: list[str]) -> None:
+    needs("monty")
+    await (await choice.start("monty", ContainerSpec(packages=()))).kill()
+    before = leftovers(folders)
+    for _ in range(20):
+        await (await choice.start("monty", ContainerSpec(packages=()))).kill()
+        assert leftovers(folders) == before
+
+
+@requirement("R122", "F52")
 @pytest.mark.parametrize("backend", ["bubblewrap", "monty", "none"])
 @pytest.mark.filterwarnings("ignore::sidestream.portable.sandbox.bare.UnisolatedWarning")
 async def test_cancelled_start_leaves_no_processes(backend: str, folders: list[str]) -> None:

@@ -28,6 +28,8 @@ class _Session(Protocol):
         self, code: str, *, external_lookup: Mapping[str, Any], print_callback: Callable[[str, str], None]
     ) -> Any: ...
 
+    async def __aexit__(self, *error: object) -> object: ...
+
 
 class Monty:
     """The sandbox of `CodeInterpreter(sandbox="monty")`."""
@@ -70,12 +72,15 @@ class MontyContainer:
         self._pool = pool
         self._session: _Session = session
         self._limits = limits
+        self._is_idle = True
+        """Whether the last program has ended by itself."""
 
     async def run(
         self, code: str, on_output: port.OnOutput, *, tools: Sequence[str] = (), call_tool: port.CallTool | None = None
     ) -> port.CellOutcome:
         import pydantic_monty
 
+        self._is_idle = False
         sink = OutputText(self._limits.log_bytes, on_output)
         calls = _Calls(self._limits, call_tool) if call_tool is not None else None
         functions = {name: calls.function(name) for name in tools} if calls is not None else {}
@@ -116,7 +121,8 @@ class MontyContainer:
         elif calls is not None and calls.is_flooded:
             ending = "flood"
         # The state of the heap is unknown after a limit.
-        if ending not in ("completed", "raised"):
+        self._is_idle = ending in ("completed", "raised")
+        if not self._is_idle:
             await self.kill()
         return port.CellOutcome(ending=ending, logs=sink.end())
 
@@ -130,10 +136,18 @@ class MontyContainer:
             raise port.SandboxError("monty has no files")
 
     async def kill(self) -> None:
+        import pydantic_monty
+
         if self.is_alive:
             self.is_alive = False
-            pool = self._pool
+            pool, session = self._pool, self._session
             del self._pool, self._session  # they hold the pipes; others may still hold this object
+            if self._is_idle:
+                # Otherwise, the pool may leave the pipes of a worker open that has just started.
+                with suppress(pydantic_monty.MontyError, TimeoutError):
+                    async with asyncio.timeout(_GRACE_S):
+                        await session.__aexit__(None, None, None)
+            del session
             await pool.__aexit__(None, None, None)
 
 
