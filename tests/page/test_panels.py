@@ -227,7 +227,7 @@ async def test_card_links_to_records_with_raw_event_beside_part(chromium: Browse
         shown = await part.inner_text()
         async with tab(chromium, origin, page.url.removeprefix(origin)) as other:
             await expect(other.get_by_role("region", name="Part")).to_contain_text('"tool": "web_search"')
-            assert await spare.get_by_role("region", name="Part").inner_text() == shown
+            assert await other.get_by_role("region", name="Part").inner_text() == shown
         await expect(page.locator(".tl-steps")).to_contain_text("9,412 in, 388 out")
         await page.keyboard.press("j")
         await expect(part).not_to_have_text(shown)
