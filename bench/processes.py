@@ -28,11 +28,14 @@ def cpu_s(pid: int) -> float:
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Return the environment of a measured process, without keys, proxies and telemetry."""
+    """Return the environment of a measured process, without keys, proxies and telemetry.
+
+    It imports the sources below `root`, whichever tree the environment of its Python has installed.
+    """
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {
         **kept,
-        "PYTHONPATH": str(root),
+        "PYTHONPATH": os.pathsep.join((str(root / "src"), str(root))),
         "PYTHONUNBUFFERED": "1",
         "PYTHONHASHSEED": "0",
         "NO_PROXY": "*",

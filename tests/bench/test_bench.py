@@ -19,6 +19,7 @@ sys.path.append(str(ROOT))  # the bench is no part of the package
 
 from bench.cases import CASES  # noqa: E402
 from bench.payloads import WIRES, answer, payload  # noqa: E402
+from bench.processes import environment  # noqa: E402
 from bench.publishing import END, publish, with_block  # noqa: E402
 from bench.runner import FailedError, check_seen  # noqa: E402
 from bench.targets import TARGETS, Target  # noqa: E402
@@ -146,3 +147,11 @@ def test_quick_run_reports_metrics_for_floor_and_sidestream():
     assert {row["target"] for row in found["targets"]} >= {"text-responses: stream to floor"}
     assert found["versions"].keys() >= {"sidestream", "aiohttp", "msgspec"}
     assert found["machine"]["python"].startswith("3.")
+
+
+def test_measured_process_imports_sources_of_its_tree(tmp_path: Path) -> None:
+    (tmp_path / "src" / "sidestream").mkdir(parents=True)
+    (tmp_path / "src" / "sidestream" / "__init__.py").write_text("", "utf-8")
+    command = [sys.executable, "-c", "import sidestream; print(sidestream.__file__)"]
+    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=PATIENCE_S)
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path), done.stderr
