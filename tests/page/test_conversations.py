@@ -184,6 +184,20 @@ async def test_edit_and_retry_create_branches_without_loss(chromium: Browser, tm
         await expect(answers(page).locator(".markdown")).to_have_text(["You said: First"])
 
 
+@requirement("R143")
+async def test_edited_question_is_in_field_before_next_key(chromium: Browser, tmp_path: Path):
+    async with page_server({"main": scripted(echo)}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "First")
+        await is_over(page)
+        await composer(page).fill("A draft that must stay")
+        edit = page.locator(".message.question").get_by_role("button", name="Edit")
+        # No task of the browser runs in between, so no key can.
+        click = (
+            "async button => { button.click(); await null; return document.querySelector('.composer textarea').value }"
+        )
+        assert await edit.evaluate(click) == "First"
+
+
 # A browser writes to its database after the page shows the file; a reload before that loses it.
 ATTACHMENT_IS_STORED = """async () => {
     const until = performance.now() + 20000;

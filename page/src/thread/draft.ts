@@ -1,4 +1,4 @@
-import { type RefObject, useCallback, useEffect, useRef, useState } from "react";
+import { type RefObject, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { type Draft, readDraft, readFiles, writeDraft, writeFiles } from "../chat/drafts";
 import type { Attachment } from "../chat/uploads";
 import type { Editing } from "./editing";
@@ -30,8 +30,9 @@ export function useDraft(key: string, editing: Editing | null, area: RefObject<H
     };
   }, [key]);
 
+  // The update of a passive effect is a task of its own, and a key pressed before it would be overwritten.
   // biome-ignore lint/correctness/useExhaustiveDependencies: the draft is put aside once, when editing begins
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!editing) return;
     put.current ??= { text: draft.text, files };
     setDraft((before) => ({ ...before, text: editing.text }));
