@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from requirements import requirement
 from sidestream import Agent, Chat, ImageGeneration
@@ -28,7 +29,7 @@ from sidestream.parts import (
 from sidestream.store import LogDetail, Store
 from sidestream.store.log.conversation import Conversation
 from sidestream.store.log.fold import stream_of
-from sidestream.store.log.segments import SegmentFold
+from sidestream.store.log.segments import SegmentFold, event_with
 from sidestream.store.log.writer import INCREMENT_BYTES, Writer
 from sidestream.store.records import Record, Segment
 from sidestream.stream import grammar
@@ -293,3 +294,28 @@ async def test_previews_are_logged_on_request(drawn: Any, tmp_path: Path) -> Non
     (preview,) = [part.result for part in parts if isinstance(part, ToolResult) and part.preliminary]
     assert preview["partial_image_b64"] == b64encode(PREVIEW).decode()
     assert (copies(tmp_path, IMAGE), copies(tmp_path, PREVIEW)) == ([IMAGE], [PREVIEW])
+
+
+DELTA = ToolEvent(
+    "search", "running", {"delta": "a"}, call_id="c1", provider_tool="lookup", provider_stage="lookup.delta"
+)
+
+
+def test_deltas_of_one_call_join_in_log():
+    joined = event_with(DELTA, replace(DELTA, event={"delta": "b"}))
+    assert joined is not None
+    assert joined.event == {"delta": "ab"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"call_id": "c2"}, {"provider_tool": "other"}, {"provider_stage": "other.delta"}, {"event": {"done": "b"}}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_delta_of_other_call_stays_apart_in_log(changed: dict[str, Any]):
+    assert event_with(DELTA, replace(DELTA, **{"event": {"delta": "b"}, **changed})) is None
+
+
+def test_events_that_are_not_deltas_stay_apart_in_log():
+    done = replace(DELTA, provider_stage="lookup.done")
+    assert event_with(done, done) is None
