@@ -6,6 +6,8 @@ import signal
 import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from sidestream.portable.index.chunks import MAX_CHARS, chunks_of
 from sidestream.portable.index.index import fits
 from sidestream.portable.index.relevance import WordMatches, ranked
 from sidestream.portable.index.sqlite import SqliteIndex
-from sidestream.portable.index.vectors import Driver
+from sidestream.portable.index.vectors import Driver, connect
 from sidestream.tools.server_side import Combination, Comparison, HybridSearch
 from support import warm
 from support.places import ROOT, TESTS
@@ -351,6 +353,20 @@ async def test_two_processes_can_index_one_folder(tmp_path: Path):
         assert (counts.files, counts.passages, counts.vectors) == (43, 43, 43)
         assert await index.add(docs) == AddReport(unchanged=43)
         assert names(await index.search("topic17", 1)) == ["n17.txt"]
+
+
+@requirement("R126")
+def test_index_waits_while_another_connection_creates_file(driver: Driver, tmp_path: Path):
+    path = tmp_path / "index.db"
+    index = SqliteIndex(path, driver)
+    with closing(connect(path, driver)[0]) as other, ThreadPoolExecutor() as pool:
+        other.execute("BEGIN IMMEDIATE").fetchall()
+        opening = pool.submit(index.open)
+        with pytest.raises(TimeoutError):
+            opening.result(0.1)
+        other.execute("COMMIT").fetchall()
+        opening.result(60)
+    index.close()
 
 
 @requirement("R126")

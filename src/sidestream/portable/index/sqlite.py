@@ -14,16 +14,19 @@ from sidestream.portable.index import records
 from sidestream.portable.index.chunks import Chunk
 from sidestream.portable.index.relevance import WordMatches, match_expression
 from sidestream.portable.index.vectors import (
+    BUSY_TIMEOUT_S,
     Driver,
     Matrix,
     Nearest,
     VectorConnection,
     VectorTable,
     connect,
+    is_busy,
     store_errors,
     transaction,
 )
 from sidestream.store.blobs.folder import make_private
+from sidestream.store.sqlite.file import use_wal
 
 APPLICATION_ID = 0x53445349
 """Marks the file, in its header, as a Sidestream index."""
@@ -262,7 +265,7 @@ class SqliteIndex:
     def _create(self, connection: VectorConnection) -> None:
         if self._version(connection) == VERSION:
             return
-        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        use_wal(connection.execute, BUSY_TIMEOUT_S, is_busy)
         with transaction(connection):
             # Read again: another process may be creating the file.
             if self._version(connection) == 0:

@@ -137,9 +137,17 @@ _CODES = {
 }
 
 
+def is_busy(error: Exception) -> bool:
+    """Return whether an error of either library says that another connection has locked the file."""
+    return _name(error) == "BusyError"
+
+
+def _name(error: Exception) -> str:
+    return _CODES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, type(error).__name__)
+
+
 def _advice(error: Exception) -> str:
-    name = _CODES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, type(error).__name__)
-    return _ADVICE.get(name, str(error))
+    return _ADVICE.get(_name(error), str(error))
 
 
 @contextmanager

@@ -4,10 +4,11 @@ import itertools
 import os
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 from urllib.parse import quote
 
 from sidestream.errors import NewerSchemaError, StoreError
@@ -242,7 +243,7 @@ class SqliteFile:
         try:
             if mode == "rw":
                 self._own_version(connection)  # Leave another program's database unchanged.
-                self._use_wal(connection)
+                use_wal(connection.execute, self._busy_timeout_s, _is_busy)
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute(f"PRAGMA wal_autocheckpoint = {MAX_WAL_PAGES}")
                 # Truncate the log once it was moved into the file, so that its size shows how much it holds.
@@ -264,18 +265,6 @@ class SqliteFile:
         with closing(sqlite3.connect(self._address("rw"), uri=True, timeout=self._busy_timeout_s)) as connection:
             # SQLite does it before the first read. A journal that another process still writes is left alone.
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-
-    def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Enable WAL mode, waiting for other processes that create the file, which SQLite does not do here."""
-        deadline_s = time.monotonic() + self._busy_timeout_s
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline_s:
-                    raise
-                time.sleep(_WAL_WAIT_S)
 
     def _own_version(self, connection: sqlite3.Connection) -> int:
         """Return the schema's version, or 0 for an empty file. Raises StoreError for another program's database."""
@@ -314,6 +303,23 @@ class SqliteFile:
                 f"{self.path} has a schema that this version cannot read ({error}); update Sidestream"
             )
         return StoreError(f"{self.path}: {_MESSAGES.get(code, f'{error}; check the file and its folder')}")
+
+
+def use_wal(execute: Callable[[str], Any], timeout_s: float, is_busy: Callable[[Exception], bool]) -> None:
+    """Enable WAL mode, waiting for other processes that create the file, which SQLite does not do here."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            execute("PRAGMA journal_mode = WAL").fetchall()
+            return
+        except Exception as error:
+            if not is_busy(error) or time.monotonic() >= deadline_s:
+                raise
+            time.sleep(_WAL_WAIT_S)
+
+
+def _is_busy(error: Exception) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_BUSY
 
 
 def _lenient_text(data: bytes) -> str:
