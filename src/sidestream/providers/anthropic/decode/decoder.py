@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from itertools import repeat
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import MAX_SHALLOW_BYTES, JsonObject, is_too_deep
+from sidestream.jsontext import JsonObject
 from sidestream.messages.fold import Batch
 from sidestream.parts import Error, ReasoningDelta, TextDelta, ToolEvent, ToolInputDelta
 from sidestream.providers.anthropic.context import MessagesContext
@@ -30,16 +30,19 @@ OPENERS = ("content_block_start", _EVENT)
 """Events that consecutive deltas may follow."""
 
 
+_Piece = Annotated[str, Meta(min_length=1)]
+
+
 class _Text(Struct, tag_field="type", tag="text_delta", gc=False):
-    text: str
+    text: _Piece
 
 
 class _Thinking(Struct, tag_field="type", tag="thinking_delta", rename={"text": "thinking"}, gc=False):
-    text: str
+    text: _Piece
 
 
 class _Input(Struct, tag_field="type", tag="input_json_delta", rename={"text": "partial_json"}, gc=False):
-    text: str
+    text: _Piece
 
 
 class _Delta(Struct, tag_field="type", tag=_EVENT, gc=False):
@@ -52,7 +55,8 @@ class _Stop(Struct, tag_field="type", tag="content_block_stop", gc=False):
 
 
 _delta = msgspec.json.Decoder(_Delta | _Stop).decode
-_event = msgspec.json.Decoder(dict[str, Any]).decode
+# It cannot nest any deeper.
+_hosted_delta = msgspec.json.Decoder(dict[str, str | int | dict[str, str]]).decode
 
 
 _ROWS: dict[str, tuple[type[_Text | _Thinking | _Input], type[TextDelta | ReasoningDelta | ToolInputDelta]]] = {
@@ -89,9 +93,9 @@ def read_deltas(growing: BlockState, events: Iterator[bytes], out: Batch) -> byt
             delta = e.delta
         except NOT_LIKE_DELTA:
             break
-        if type(delta) is not shape or e.index != index or not (text := delta.text):
+        if type(delta) is not shape or e.index != index:
             break
-        keep(text)
+        keep(delta.text)
     else:
         data = None
     growing.deltas += texts
@@ -106,16 +110,12 @@ def _read_hosted(block: BlockState, events: Iterator[bytes], out: Batch) -> byte
     texts: list[str] = []
     for data in events:
         try:
-            event = _event(data)
-            delta = event["delta"]
-            text, index = delta["partial_json"], event["index"]
-            if event["type"] != _EVENT or delta["type"] != "input_json_delta":
+            event = _hosted_delta(data)
+            delta: Any = event["delta"]
+            text = delta["partial_json"]
+            if not text or event["index"] != place or event["type"] != _EVENT or delta["type"] != "input_json_delta":
                 break
         except NOT_HOSTED_DELTA:
-            break
-        if type(text) is not str or not text or index != place or type(index) is not int:
-            break
-        if len(data) > MAX_SHALLOW_BYTES and is_too_deep(data):  # the tool event would hold it verbatim
             break
         kept.append(event)
         texts.append(text)

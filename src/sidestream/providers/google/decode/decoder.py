@@ -5,10 +5,10 @@ still decoded. A stream has no terminal event. It is complete if it held a finis
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages.fold import Batch
@@ -41,9 +41,9 @@ from sidestream.providers.transfers import seconds_of
 
 
 class _Text(Struct, forbid_unknown_fields=True, rename="camel", gc=False):
-    text: str
-    thought: bool | None = None
-    thought_signature: str | None = None
+    text: Annotated[str, Meta(min_length=1)]
+    thought: bool = False
+    thought_signature: None = None
 
 
 class _Content(Struct, forbid_unknown_fields=True, gc=False):
@@ -82,20 +82,18 @@ def read_deltas(growing: GenerateContentState, events: Iterator[bytes], out: Bat
             chunk = _fast_chunk(data)
         except NOT_DELTA:
             break
-        if chunk.response_id != response_id or chunk.model_version != model:
-            break
         part = chunk.candidates[0].content.parts[0]
-        if not (text := part.text) or part.thought_signature is not None or (part.thought or False) is not is_thought:
+        if part.thought is not is_thought or chunk.response_id != response_id or chunk.model_version != model:
             break
         if chunk.usage_metadata is not None:
             usage = chunk.usage_metadata
-        keep(text)
+        keep(part.text)
     else:
         data = None
     if texts:
         s.usage = s.usage if usage is None else usage
         block.pieces += texts
-        block.size = block.slice["end"] = block.size + sum(map(len, texts))
+        block.size = block.slice["end"] = block.size + len("".join(texts))
         out.grow(ReasoningDelta if is_thought else TextDelta, block.id, texts)
     return data
 

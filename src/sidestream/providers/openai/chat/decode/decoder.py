@@ -4,10 +4,11 @@ Chunks have no type, so they are read by their fields. A complete message has th
 """
 
 from collections.abc import Iterator
-from typing import Any
+from itertools import chain
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, is_array, is_object, objects, text_in, without_none
@@ -51,15 +52,29 @@ class _Delta(Struct, forbid_unknown_fields=True, gc=False):
     refusal: None = None
 
 
-class _Choice(Struct, forbid_unknown_fields=True, gc=False):
-    delta: _Delta
+class _Text(Struct, forbid_unknown_fields=True, gc=False):
+    """A delta that has only text, as most do."""
+
+    content: Annotated[str, Meta(min_length=1)]
+    reasoning_content: None = None
+    tool_calls: None = None
+    role: None = None
+    reasoning: None = None
+    refusal: None = None
+
+
+D = TypeVar("D", _Delta, _Text)
+
+
+class _Choice(Struct, Generic[D], forbid_unknown_fields=True, gc=False):
+    delta: D
     index: int = 0
     finish_reason: None = None
     logprobs: None = None
 
 
-class _Chunk(Struct, forbid_unknown_fields=True, gc=False):
-    choices: tuple[_Choice]
+class _Chunk(Struct, Generic[D], forbid_unknown_fields=True, gc=False):
+    choices: tuple[_Choice[D]]
     id: str | None = None
     object: str | None = None
     created: float | None = None
@@ -70,20 +85,55 @@ class _Chunk(Struct, forbid_unknown_fields=True, gc=False):
     usage: dict[str, Any] | None = None
 
 
-_fast_chunk = msgspec.json.Decoder(_Chunk).decode
+_text_chunk = msgspec.json.Decoder(_Chunk[_Text]).decode
+_any_chunk = msgspec.json.Decoder(_Chunk[_Delta]).decode
 
 
 def read_deltas(growing: CompletionsState, events: Iterator[bytes], out: Batch) -> bytes | None:
     """Decode chunks that only extend an open block or call."""
     s = growing
-    index, has_metadata, facts, reasoning_id = s.choice, s.has_metadata, s.facts, s.reasoning_id
     # Text would end an open reasoning block.
-    text_id = s.texts.get("text") if reasoning_id is None else None
+    text_id = s.texts.get("text") if s.reasoning_id is None else None
+    if text_id is not None and s.has_metadata:
+        data = _read_texts(s, text_id, events, out)
+        if data is None:
+            return None
+        events = chain((data,), events)
+    return _read_any(s, text_id, events, out)
+
+
+def _read_texts(s: CompletionsState, text_id: str, events: Iterator[bytes], out: Batch) -> bytes | None:
+    """Decode chunks that have only text. Most streams have few others."""
+    index = s.choice
     texts: list[str] = []
-    thoughts: list[str] = []
+    noted: list[_Chunk[_Text]] = []
     for data in events:
         try:
-            chunk = _fast_chunk(data)
+            chunk = _text_chunk(data)
+        except NOT_DELTA:
+            break
+        choice = chunk.choices[0]
+        if choice.index != index:
+            break
+        texts.append(choice.delta.content)
+        if chunk.usage is not None or chunk.service_tier or chunk.system_fingerprint:
+            noted.append(chunk)
+    else:
+        data = None
+    _grow(s, text_id, None, texts, [], out)
+    _note(s, noted)
+    return data
+
+
+def _read_any(s: CompletionsState, text_id: str | None, events: Iterator[bytes], out: Batch) -> bytes | None:
+    """Decode chunks that have text, reasoning or the arguments of a call."""
+    index, has_metadata, reasoning_id = s.choice, s.has_metadata, s.reasoning_id
+    texts: list[str] = []
+    thoughts: list[str] = []
+    noted: list[_Chunk[_Delta]] = []
+    for data in events:
+        try:
+            chunk = _any_chunk(data)
         except NOT_DELTA:
             break
         choice = chunk.choices[0]
@@ -107,16 +157,24 @@ def read_deltas(growing: CompletionsState, events: Iterator[bytes], out: Batch) 
             _grow(s, text_id, reasoning_id, texts, thoughts, out)
             texts, thoughts = [], []
             out.parts.append(part)
-        if chunk.service_tier:
-            facts["service_tier"] = chunk.service_tier
-        if chunk.system_fingerprint:
-            facts["system_fingerprint"] = chunk.system_fingerprint
-        if chunk.usage is not None:
-            s.usage = chunk.usage
+        if chunk.usage is not None or chunk.service_tier or chunk.system_fingerprint:
+            noted.append(chunk)
     else:
         data = None
     _grow(s, text_id, reasoning_id, texts, thoughts, out)
+    _note(s, noted)
     return data
+
+
+def _note(s: CompletionsState, chunks: list[_Chunk[D]]) -> None:
+    """Store the usage and the metadata of chunks. The last values count."""
+    for chunk in chunks:
+        if chunk.service_tier:
+            s.facts["service_tier"] = chunk.service_tier
+        if chunk.system_fingerprint:
+            s.facts["system_fingerprint"] = chunk.system_fingerprint
+        if chunk.usage is not None:
+            s.usage = chunk.usage
 
 
 def _grow(

@@ -32,7 +32,7 @@ class _Delta(Struct, tag_field="type", tag="response.output_text.delta", gc=Fals
     item_id: str | None = None
     content_index: int = 0
     sequence_number: int | None = None
-    logprobs: list[Any] | None = None
+    logprobs: tuple[()] | None = None
 
 
 class _Done(Struct, tag_field="type", tag="response.output_text.done", gc=False):
@@ -60,7 +60,8 @@ class _SummaryDone(Struct, tag_field="type", tag="response.reasoning_summary_tex
 
 _text = msgspec.json.Decoder(_Delta | _Done).decode
 _summary = msgspec.json.Decoder(_Summary | _SummaryDone).decode
-_object = msgspec.json.Decoder(dict[str, Any]).decode
+# It cannot nest.
+_code_delta = msgspec.json.Decoder(dict[str, str | int]).decode
 
 
 _NONE_YET = sys.maxsize
@@ -101,7 +102,7 @@ class BlockCursor:
         for data in events:
             try:
                 e = decode(data)
-                if e.item_id != item or e.output_index != index or e.logprobs:
+                if e.item_id != item or e.output_index != index:
                     break
             except NOT_LIKE_DELTA:
                 break
@@ -141,19 +142,16 @@ class CodeCursor:
         texts: list[str] = []
         for data in events:
             try:
-                event = _object(data)
-                code, number, place = event["delta"], event["sequence_number"], event["output_index"]
-                if event["type"] != _CODE_DELTA or event["item_id"] != item_id:
+                event = _code_delta(data)
+                code = event["delta"]
+                number: Any = event["sequence_number"]
+                if event["item_id"] != item_id or event["output_index"] != index or event["type"] != _CODE_DELTA:
+                    break
+                if type(code) is not str or not code or number <= sequence:
                     break
             except NOT_HOSTED_DELTA:
                 break
-            if type(code) is not str or not code or type(place) is not int or place != index:
-                break
-            if type(number) is not int or number <= sequence:
-                break
             if "content_index" in event or "logprobs" in event:
-                break
-            if len(data) > jsontext.MAX_SHALLOW_BYTES and jsontext.is_too_deep(data):
                 break
             sequence = number
             kept.append(event)
