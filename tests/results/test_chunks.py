@@ -20,9 +20,27 @@ from sidestream.parts import (
 )
 from sidestream.results.chunks import ChunkFold
 from sidestream.results.results import ChatResult
+from sidestream.results.tool_code import CodeExtractor
 
 CALLS = ["a", "b", "c"]
-PIECES = ['{"command": "', '{"command": "ls', "x", "", "\\n", "\\", 'n"', "\\u00", "e9", '"', '"}', "é", "\n", "\\\\"]
+PIECES = [
+    '{"command": "',
+    '{"command": "ls',
+    "x",
+    "",
+    "\\n",
+    "\\",
+    'n"',
+    "\\u00",
+    "e9",
+    '"',
+    '"}',
+    "é",
+    "\n",
+    "\\\\",
+    '\\"',
+    '","',
+]
 
 
 def event(call: str | None, tool: str, stage: str) -> ToolEvent:
@@ -80,3 +98,11 @@ def one_by_one(parts: list[StreamPart]) -> list[ChatResult[str]]:
 def test_chunks_do_not_depend_on_parts_that_come_together(runs: list[list[StreamPart]]) -> None:
     parts = [part for run in runs for part in run]
     assert folding().feed_all(deque(parts)) == one_by_one(parts)
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6), max_size=4))
+def test_code_does_not_depend_on_pieces_that_come_together(batches: list[list[str]]) -> None:
+    together, single = CodeExtractor(), CodeExtractor()
+    for deltas in ([PIECES[0]], *batches):
+        assert together.feed_all(deltas) == [single.feed(delta) for delta in deltas]
+    assert together.extracted == single.extracted

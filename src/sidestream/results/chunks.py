@@ -120,27 +120,41 @@ class ChunkFold:
         self, first: parts.ToolEvent, rest: Iterator[parts.StreamPart], chunks: list[ChatResult[str]]
     ) -> parts.StreamPart | None:
         """Add the chunks of events that only continue an input, each with its delta, and return the part after them."""
-        tools, call, key = self.tools(), first.call_id, first.key
+        tools, call = self.tools(), first.call_id
         if call is None or self._folds_text or not tools.runs.is_silent(first) or not tools.code.is_flowing(call):
             return next(rest, None)
-        same = call, first.stage, first.provider_stage, first.tool, first.provider_tool
-        piece = tools.piece(call)
+        stage, provider_stage, tool, provider_tool = first.stage, first.provider_stage, first.tool, first.provider_tool
+        pairs: list[tuple[parts.ToolEvent, parts.ToolInputDelta]] = []
+        alone = part = None
         for event in rest:
             if (
                 type(event) is not parts.ToolEvent
-                or (event.call_id, event.stage, event.provider_stage, event.tool, event.provider_tool) != same
+                or event.call_id != call
+                or event.stage != stage
+                or event.provider_stage != provider_stage
+                or event.tool != tool
+                or event.provider_tool != provider_tool
             ):
-                return event
-            delta = next(rest, None)
-            if type(delta) is not parts.ToolInputDelta or delta.id != call:
-                if type(delta) is not parts.ToolInputDelta:
-                    chunks.append(self.event(event))
-                    return delta
-                chunks.append(self.event(event, delta))
+                part = event
                 break
-            code, text = piece(delta.delta)
-            chunks.append(ChatResult(metadata={key: [event.event]}, parts=(event, delta), code=code, tool_text=text))
-        return next(rest, None)
+            part = next(rest, None)
+            if type(part) is not parts.ToolInputDelta or part.id != call:
+                alone = event
+                break
+            pairs.append((event, part))
+        else:
+            part = None
+        key, codes, texts = first.key, *tools.pieces(call, [delta.delta for _, delta in pairs])
+        chunks += [
+            ChatResult(metadata={key: [pair[0].event]}, parts=pair, code=code, tool_text=text)
+            for pair, code, text in zip(pairs, codes, texts, strict=True)
+        ]
+        if alone is not None and type(part) is parts.ToolInputDelta:
+            chunks.append(self.event(alone, part))
+            return next(rest, None)
+        if alone is not None:
+            chunks.append(self.event(alone))
+        return part
 
     def event(self, event: parts.ToolEvent, delta: parts.ToolInputDelta | None = None) -> ChatResult[str]:
         """Return the chunk of a tool's event, with the input delta that most events of a hosted tool bring."""

@@ -70,20 +70,20 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     _state: RunState | None = None
     _partial: "Partial | None" = None
 
-    @property
-    def output(self) -> T:
-        """The answer, which is its text or, in a typed run, an instance of the output type.
+    if TYPE_CHECKING:
 
-        Raises NoOutputError if a typed run ended without one. Check `has_output` first. Warns if the run waits before
-        it has said anything, since its text is empty then. Check `is_waiting` first.
-        """
-        if self._value is UNSET:
-            if self._state is not None and not self.text:
-                warnings.warn(_waiting(self._state.approvals), stacklevel=2)
-            return self.text  # pyright: ignore[reportReturnType] - in a run without an output type, T is str
-        if self._value is NO_OUTPUT:
-            raise NoOutputError(self.finish_reason)
-        return self._value
+        @property
+        def output(self) -> T:
+            """The answer, which is its text or, in a typed run, an instance of the output type.
+
+            Raises NoOutputError if a typed run ended without one. Check `has_output` first. Warns if the run waits
+            before it has said anything, since its text is empty then. Check `is_waiting` first.
+            """
+            ...
+
+    else:
+        # The field itself, since programs read it of every chunk. `_OwnOutput` has the other cases.
+        output = Content.text
 
     @property
     def has_output(self) -> bool:
@@ -171,14 +171,35 @@ def with_partial(chunk: ChatResult[T], partial: "Partial") -> ChatResult[T]:
     return replace(chunk, _partial=partial)
 
 
+class _OwnOutput(ChatResult[T], frozen=True, kw_only=True, gc=False):
+    """A result whose output is not just its text, because its run is typed or waits."""
+
+    @property
+    def output(self) -> T:
+        if self._value is UNSET:
+            if self._state is not None and not self.text:
+                warnings.warn(_waiting(self._state.approvals), stacklevel=2)
+            return self.text  # pyright: ignore[reportReturnType] - in a run without an output type, T is str
+        if self._value is NO_OUTPUT:
+            raise NoOutputError(self.finish_reason)
+        return self._value
+
+
+_OwnOutput.__name__ = ChatResult.__name__  # for its repr
+
+
 def with_state(result: ChatResult[Any], state: RunState | None) -> ChatResult[Any]:
-    """Return a copy of a result with the state to resume from."""
-    return replace(result, _state=state)
+    """Return the result with the state to resume from, if there is one."""
+    return result if state is None else _with_own_output(result, _state=state)
 
 
 def with_output(result: ChatResult[Any], output: Any) -> ChatResult[Any]:
     """Return a copy of a typed run's result, with its output or NO_OUTPUT."""
-    return replace(result, _value=output)
+    return _with_own_output(result, _value=output)
+
+
+def _with_own_output(result: ChatResult[Any], **changes: Any) -> ChatResult[Any]:
+    return _OwnOutput(**({name: getattr(result, name) for name in result.__struct_fields__} | changes))
 
 
 class Partial:

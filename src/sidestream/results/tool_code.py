@@ -74,7 +74,28 @@ def _decoded(text: str) -> str:
 
 
 _string = msgspec.json.Decoder(str).decode
+_strings = msgspec.json.Decoder(list[str]).decode
 _NOT_STRING = (msgspec.DecodeError, UnicodeError)
+
+
+_END = re.compile(r'(?<!\\)(?:\\\\)*"')
+"""Matches the quote that ends a JSON string."""
+
+
+def _inside(partial: str, deltas: list[str]) -> tuple[list[str], str]:
+    """Return the pieces before the one that ends the string, with escapes that are cut moved to the next piece.
+
+    `partial` is the backslash before the first piece, if it is cut. The one after the last piece is returned.
+    """
+    pieces: list[str] = []
+    for delta in deltas:
+        piece = partial + delta
+        if '"' in piece and _END.search(piece):
+            break
+        is_cut = piece[-1:] == "\\" and (len(piece) - len(piece.rstrip("\\"))) % 2
+        partial = "\\" if is_cut else ""
+        pieces.append(piece[:-1] if is_cut else piece)
+    return pieces, partial
 
 
 class CodeExtractor:
@@ -124,6 +145,26 @@ class CodeExtractor:
         self._extracted.append(code)
         return code
 
+    def feed_all(self, deltas: list[str]) -> list[str]:
+        """Add pieces of JSON text and return the code in each."""
+        codes = self._whole(deltas) if self._in_field and not self._is_over else []
+        codes += map(self.feed, deltas[len(codes) :])
+        return codes
+
+    def _whole(self, deltas: list[str]) -> list[str]:
+        """Return the code in the pieces before the string's end, decoded at once, or none if they are unusual."""
+        pieces, partial = _inside(self._buffer, deltas)
+        text = '["' + '","'.join(pieces) + '"]'
+        if not pieces or "\\u" in text or not text.isprintable():
+            return []
+        try:
+            codes = _strings(text)
+        except _NOT_STRING:
+            return []
+        self._extracted += codes
+        self._buffer = partial
+        return codes
+
     @property
     def extracted(self) -> str:
         """The code returned so far."""
@@ -168,9 +209,14 @@ class CodeFold:
         extractor = self._extractors.get(part.id)
         return "" if extractor is None else self._joined(part.id, extractor.feed(part.delta))
 
-    def extractor(self, call_id: str) -> CodeExtractor | None:
-        """Return the extractor of a streaming input, or None if the input holds no code."""
-        return self._extractors.get(call_id)
+    def continued(self, call_id: str, deltas: list[str]) -> list[str] | None:
+        """Return the code of each delta of an input that flows, or None if the input holds no code."""
+        extractor = self._extractors.get(call_id)
+        if extractor is None:
+            return None
+        codes = extractor.feed_all(deltas)
+        self.last = next(filter(None, reversed(codes)), self.last)
+        return codes
 
     def is_flowing(self, call_id: str) -> bool:
         """Return whether more of an input needs no separator, because it holds no code or its code has begun."""

@@ -170,8 +170,9 @@ def origin_in(metadata: Any) -> Origin:
 def server_in(value: Any) -> str | None:
     """Return the label of the MCP server in a result, an event or provider metadata."""
     fields = as_object(value)
-    for place in (fields, as_object(fields.get("item")), *map(as_object, fields.values())):
-        for name in ("server_label", "server_name"):
-            if isinstance(label := place.get(name), str):
-                return label
+    for place in (fields, fields.get("item"), *fields.values()):
+        if is_object(place):
+            for name in ("server_label", "server_name"):
+                if isinstance(label := place.get(name), str):
+                    return label
     return None

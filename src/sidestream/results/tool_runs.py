@@ -496,22 +496,14 @@ class ToolFolds:
             return self._last_code(part.id) if code else ()
         return (ToolText(tool=self._tool(part.id), call_id=part.id, kind="input", text=part.delta),)
 
-    def piece(self, call_id: str) -> Callable[[str], tuple[str, tuple[ToolText, ...]]]:
-        """Return a function that does what `code.delta` and `written` do, for deltas that only continue an input."""
-        tool, code, kind = self._tool(call_id), self.code, ToolText
-        extractor = code.extractor(call_id)
-        if extractor is None:
-            return lambda delta: ("", (kind(tool=tool, call_id=call_id, kind="input", text=delta),))
-        feed = extractor.feed
-
-        def piece(delta: str) -> tuple[str, tuple[ToolText, ...]]:
-            text = feed(delta)
-            if not text:
-                return "", ()
-            code.last = text
-            return text, (kind(tool=tool, call_id=call_id, kind="code", text=text),)
-
-        return piece
+    def pieces(self, call_id: str, deltas: list[str]) -> tuple[list[str], list[tuple[ToolText, ...]]]:
+        """Return what `code.delta` and `written` return for deltas that only continue an input."""
+        tool, codes = self._tool(call_id), self.code.continued(call_id, deltas)
+        if codes is None:
+            texts = [(ToolText(tool=tool, call_id=call_id, kind="input", text=delta),) for delta in deltas]
+            return [""] * len(deltas), texts
+        texts = [(ToolText(tool=tool, call_id=call_id, kind="code", text=code),) if code else () for code in codes]
+        return codes, texts
 
     def completed(self, part: StreamPart, code: str) -> tuple[ToolText, ...]:
         """Return the text that a call or a result adds: `code` that has not streamed, and unreported output."""

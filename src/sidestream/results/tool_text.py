@@ -12,7 +12,7 @@ from sidestream.text.reprs import ShortRepr
 TextKind = Literal["input", "code", "logs"]
 
 
-class ToolText(ShortRepr, Struct, frozen=True, kw_only=True):
+class ToolText(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
     """A piece of text of a tool call."""
 
     tool: str

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, as_list, as_object, text_in
+from sidestream.jsontext import JsonObject, as_list, as_object
 from sidestream.parts import File
 from sidestream.results.tool_facts import cut
 from sidestream.text.reprs import ShortRepr
@@ -145,4 +145,8 @@ def _hit(entry: JsonObject) -> FoundHit | None:
 
 
 def _first(places: tuple[JsonObject, ...], *names: str) -> str | None:
-    return next((text for fields in places for name in names if (text := text_in(fields, name))), None)
+    for fields in places:
+        for name in names:
+            if isinstance(text := fields.get(name), str):
+                return text
+    return None

@@ -223,40 +223,38 @@ class Run(Generic[T]):
 
         Unless `is_watched`, a wait is not reported while it lasts.
         """
-        batches = self._chunks(is_watched=is_watched)
-        try:
-            async for chunks in batches:
-                for chunk in chunks:
-                    yield chunk
-        finally:
-            await batches.aclose()
-            await self.aclose()
-
-    async def _chunks(self, *, is_watched: bool) -> AsyncGenerator[list[ChatResult[str]]]:
-        """Yield the chunks of all parts that are ready."""
         ready, chunking = self._ready, self.chunking()
         self._driver.waits.is_watched = is_watched
-        yield chunking.opening()
-        while True:
-            try:
-                ready.appendleft(await self.__anext__())
-            except StopAsyncIteration:
-                break
-            yield chunking.feed_all(ready)
-        if self.error is not None:
-            raise self._failure()
+        try:
+            for chunk in chunking.opening():
+                yield chunk
+            while True:
+                try:
+                    ready.appendleft(await self.__anext__())
+                except StopAsyncIteration:
+                    break
+                for chunk in chunking.feed_all(ready):
+                    yield chunk
+            if self.error is not None:
+                raise self._failure()
+        finally:
+            await self.aclose()
 
     async def result(self) -> ChatResult[T]:
         """Wait for the whole run and return its result, which is exactly the fold of its chunks.
 
         An error has the partial result in `error.result`.
         """
-        folding = ResultFold(self._settings.result_metadata)
-        self._driver.waits.is_unread = True
+        folding, chunking = ResultFold(self._settings.result_metadata), self.chunking()
+        self._driver.waits.is_unread, self._driver.waits.is_watched = True, False
         try:
-            async for chunks in self._chunks(is_watched=False):
-                for chunk in chunks:
+            for chunk in chunking.opening():
+                folding.feed(chunk)
+            while parts := await self.batch():
+                for chunk in chunking.feed_all(deque(parts)):
                     folding.feed(chunk)
+            if self.error is not None:
+                raise self._failure()
         except RunError as error:
             error.result = folding.result()
             raise
