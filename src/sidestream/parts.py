@@ -87,6 +87,7 @@ class Usage(ShortRepr, Struct, frozen=True):
             counts[tool] = counts.get(tool, 0) + count
         a, b = self.input, other.input
         c, d = self.output, other.output
+        unpriced = self.unpriced + other.unpriced
         return Usage(
             input=InputUsage(
                 a.total + b.total,
@@ -98,7 +99,7 @@ class Usage(ShortRepr, Struct, frozen=True):
             server_tool_use=counts,
             raw=_join_raw(self.raw, other.raw),
             cost=_add_costs(self, other),
-            unpriced=tuple(dict.fromkeys(self.unpriced + other.unpriced)),
+            unpriced=tuple(dict.fromkeys(unpriced)) if unpriced else (),
         )
 
 

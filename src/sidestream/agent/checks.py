@@ -90,7 +90,7 @@ def checked_history(history: Iterable[ChatMessage]) -> list[ChatMessage]:
     if isinstance(history, ChatMessage | str | Mapping) or not isinstance(history, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"history must be a list of ChatMessage, not {shown(history)}")
     messages = list(history)
-    if not set(map(type, messages)) <= {ChatMessage}:
+    if [*map(type, messages)].count(ChatMessage) < len(messages):
         wrong = next(item for item in messages if type(item) is not ChatMessage)
         raise ConfigurationError(
             f"history contains {shown(wrong)}; it must hold ChatMessage objects, e.g. result.messages, or those of "

@@ -6,7 +6,7 @@ reads it.
 
 import weakref
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
@@ -54,10 +54,9 @@ def is_session_key(key: str) -> bool:
 
 def find_anchor(messages: Sequence[ChatMessage], key: str) -> Anchor | None:
     """Return the newest session under this key, regardless of who wrote the messages after it."""
-    for message in reversed(messages):
+    for back, message in enumerate(reversed(messages), 1):
         if message.metadata and isinstance(session := message.metadata.get(key), dict):
-            index = next(at for at in range(len(messages) - 1, -1, -1) if messages[at] is message)
-            return Anchor(index, session)  # pyright: ignore[reportUnknownArgumentType]
+            return Anchor(len(messages) - back, session)  # pyright: ignore[reportUnknownArgumentType]
     return None
 
 
@@ -195,7 +194,12 @@ def digest_of(role: str, parts: tuple[MessagePart, ...]) -> bytes:
 
 
 def _blake2b(data: bytes = b"") -> "hashlib.blake2b":
+    return _hash()(data, digest_size=16)
+
+
+@cache
+def _hash() -> "type[hashlib.blake2b]":
     # Importing hashlib loads OpenSSL, which takes a tenth of the time to import an agent.
     import hashlib
 
-    return hashlib.blake2b(data, digest_size=16)
+    return hashlib.blake2b

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from sidestream.run.tool_round import ToolRound
 
 _UNOBSERVED = nullcontext()
+_ENDINGS = frozenset({Over, AwaitDecision})
 
 
 class Driver:
@@ -286,7 +287,7 @@ class Driver:
             raise
 
     async def _end_if_over(self) -> None:
-        if not self._is_ended and isinstance(self._turn.command, Over | AwaitDecision):
+        if type(self._turn.state.command) in _ENDINGS and not self._is_ended:
             await self._end()
 
     async def _end(self) -> None:
@@ -464,15 +465,14 @@ class Driver:
                 await native.offer()
             return
         self._put(self._turn.received(batch, decoder.downloads))
-        await self._observed(self._end_answer)
+        await (self._end_answer() if self._listener is None else self._observed(self._end_answer))
         if self._interceptor is not None:
             await self._intercepted()
 
     async def _read(self) -> None:
         """Read the next events of the answer, or all of a non-streaming one."""
         sent, decoder = self._sent, self._decoder
-        assert sent is not None
-        assert decoder is not None
+        assert sent is not None and decoder is not None  # noqa: PT018
         if self._held is not None and self._held.part is not None:
             await self._check_citations(self._held, decoder)
             return

@@ -63,7 +63,8 @@ class Preparation:
     def may_wait(self) -> bool:
         """Whether building a request may take requests of its own: for a summary, or to upload files."""
         settings = self._settings
-        return settings.context is not None or any(isinstance(tool, _HAVE_FILES) for tool in settings.hosted)
+        has_files = bool(settings.hosted) and any(isinstance(tool, _HAVE_FILES) for tool in settings.hosted)
+        return has_files or settings.context is not None
 
     def begin(self) -> None:
         """Start a new request, whose notices are all reported."""

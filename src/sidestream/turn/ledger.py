@@ -4,7 +4,7 @@ The live machine updates its state through it while a run streams, and the event
 Only this module defines what they mean for the state. Pure: no I/O, no clock.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +119,7 @@ class Ledger:
             self._markers = Markers()
         return self._markers.placed(source, self.fold.text_of, new, self.state.step)
 
-    def feed(self, parts: Iterable[StreamPart]) -> list[Completed]:
+    def feed(self, parts: Sequence[StreamPart]) -> list[Completed]:
         """Apply parts, except for `step-finish`, and return the messages that they complete."""
         fold, state = self.fold, self.state
         completed = fold.feed_all(parts)
@@ -129,8 +129,7 @@ class Ledger:
         if fold.state.brought.sources is not self._brought:
             self._read_brought()
         decided: set[str] = set()
-        for part in parts:
-            handler = _BOOKKEEPING.get(type(part))
+        for part, handler in zip(parts, map(_BOOKKEEPING.get, map(type, parts)), strict=True):
             if handler is None:
                 continue
             if type(part) is ToolEvent and state.is_in_step:

@@ -541,7 +541,7 @@ class Turn:
 
     def _refuse(self, calls: Sequence[ToolCall]) -> list[StreamPart]:
         """Answer the calls that must not run, with the reason."""
-        refused = rounds.refusals(self.state, calls, self._tools)
+        refused = rounds.refusals(self.state, calls, self._tools) if calls else []
         return self._emit(refused) if refused else refused
 
     def _end_of_round(self) -> list[StreamPart]:

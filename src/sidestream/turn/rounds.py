@@ -315,9 +315,12 @@ def downloaded(ref: FileRef, data: bytes) -> File:
     return File(ref.id, mime_type, name, data, tool=ref.tool, call_id=ref.call_id)
 
 
+_ENDING_ROUND = frozenset({StepStart, Finish})
+
+
 def ends_round(part: StreamPart) -> bool:
     """Return whether this part must follow the message of the round that it ends."""
-    return isinstance(part, StepStart | Finish) or (isinstance(part, Steer) and part.status == "applied")
+    return type(part) in _ENDING_ROUND or (type(part) is Steer and part.status == "applied")
 
 
 _SILENT = frozenset({ResponseMetadata, Raw, TextStart, ReasoningStart, ReasoningEnd, Error, Finish})

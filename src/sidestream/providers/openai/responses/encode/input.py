@@ -89,23 +89,25 @@ class _OfModel(Struct, gc=False):
     type: str = "message"
 
 
+_PLAIN: dict[str, type[_OfUser | _OfModel]] = {"user": _OfUser, "model": _OfModel}
+
+
 def plain_items(messages: Sequence[ChatMessage]) -> list[Any] | None:
-    """Encode a history of plain texts, as structs, which take half the time of dicts. Returns None for any other."""
+    """Encode a history of plain texts, as structs, which take half the time of dicts. Returns None for any other.
+
+    Such a history has no session. It is read from its end, which is where most others have one.
+    """
     items: list[Any] = []
+    append = items.append
     try:
-        for message in messages:
+        for message in reversed(messages):
             (part,) = message.parts
-            if type(part) is not TextPart or not (text := part.text) or message.metadata:
+            if message.metadata or type(part) is not TextPart or not (text := part.text):
                 return None
-            role = message.role
-            if role == "user":
-                items.append(_OfUser(text))
-            elif role == "model":
-                items.append(_OfModel(text))
-            else:
-                return None
-    except ValueError:  # a message with no part, or several
+            append(_PLAIN[message.role](text))
+    except (ValueError, KeyError):  # a message with no part, or several, or of another role
         return None
+    items.reverse()
     return items
 
 

@@ -65,12 +65,13 @@ def continue_from(
     *,
     names_container: bool,
     instructions: str | None = None,
+    has_sessions: bool = True,
 ) -> SessionStart:
     """Determine where to continue the conversation. A session in the options takes precedence over the history.
 
     `names_container` says whether a tool names its container. If none does, a missing container was the session's own.
     `instructions` is the digest of the instructions if the server keeps those of the session. Raises ConfigurationError
-    if the options name a session that has, or may have, others.
+    if the options name a session that has, or may have, others. `has_sessions` is False if no message has metadata.
     """
     messages = request.messages
     previous = options.previous_response_id
@@ -88,7 +89,7 @@ def continue_from(
         return SessionStart()
     if "session" in request.without:
         return SessionStart(reason="refused")
-    anchor = find_anchor(messages, SESSION_KEY)
+    anchor = find_anchor(messages, SESSION_KEY) if has_sessions else None
     if anchor is None or not isinstance(anchor.session.get("response_id"), str):
         return SessionStart()
     reason = mismatch(anchor, messages, model, base_url)
@@ -154,7 +155,16 @@ def encode_request(
     container = last.id
     named = bool(server_side) and any(container_of(tool, container) is not None for tool in server_side)
     instructions = _digest(request.system) if dialect.keeps_instructions else None
-    start = continue_from(request, options, model, base_url, names_container=named, instructions=instructions)
+    plain = plain_items(request.messages) if len(request.messages) >= LONG else None
+    start = continue_from(
+        request,
+        options,
+        model,
+        base_url,
+        names_container=named,
+        instructions=instructions,
+        has_sessions=plain is None,
+    )
     replays = Replays(request.replays)
     target = InputTarget(
         model=model,
@@ -166,9 +176,8 @@ def encode_request(
         resends_raw=dialect.resends_raw,
         has_containers="container" not in request.without,
     )
-    sent = request.messages[start.index :]
-    plain = plain_items(sent) if len(sent) >= LONG and not start.pending else None
     if plain is None:
+        sent = request.messages[start.index :]
         texts, others = only_texts(sent)
         items, warnings = encode_input(sent, texts, others, start.pending, target)
     else:
@@ -204,7 +213,7 @@ def encode_request(
     if request.stream and "stream_options" not in dialect.lacks:
         body["stream_options"] = {"include_obfuscation": options.include_obfuscation}
     body = encoding.merged(body, options.extra_body) if options.extra_body else body
-    if not body.keys() & {"input", "previous_response_id", "conversation", "prompt"}:
+    if "input" not in body and not body.keys() & {"previous_response_id", "conversation", "prompt"}:
         raise encoding.nothing_to_send()
     return encoding.EncodedRequest(
         body=body,

@@ -232,9 +232,13 @@ def encode_tools(
 ) -> ResponsesTools:
     """Encode the client and server-side tools of a request."""
     has_strict = "strict" not in dialect.lacks
-    strict = {spec.name for spec in request.tools if spec.strict and has_strict and allows_strict(spec.parameters)}
-    tools = [_function(spec, spec.name in strict, options.function_options.get(spec.name)) for spec in request.tools]
-    warnings = [loose_warning(spec) for spec in request.tools if spec.strict and has_strict and spec.name not in strict]
+    tools: list[JsonObject] = []
+    warnings: list[str] = []
+    for spec in request.tools:
+        is_strict = spec.strict and has_strict and allows_strict(spec.parameters)
+        tools.append(_function(spec, is_strict, options.function_options.get(spec.name)))
+        if spec.strict and has_strict and not is_strict:
+            warnings.append(loose_warning(spec))
     if not has_strict:
         tools = [_open_function(tool) for tool in tools]
     gone = "container" in request.without
