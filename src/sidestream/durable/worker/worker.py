@@ -30,7 +30,7 @@ from sidestream.store.queries import POSTS
 from sidestream.store.records import Row, open_run
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import PendingApproval
-from sidestream.turn.state import AwaitDecision
+from sidestream.turn.state import AwaitDecision, Over
 
 INTERVAL_S = 0.05
 """Seconds between writes of a run's output to the log, which is when subscribers see it."""
@@ -282,8 +282,7 @@ class Worker:
                 chat.run_details = driven_details(replace(job, attempt=attempt, has_expired=False))
                 call = job.call_settings(chat.agent)
                 run = chat.resume_stream(output_type=job.output, errors="parts", **call)
-                await self.carry(claim, run)
-                return await self.outcome(chat, store, job)
+                return await self._carried(claim, chat, run, store, job)
         except ConfigurationError as error:
             return await self._failed(store, conversation, rows, redact(str(error)))
         if chat.status == "complete" and open_run(rows) is not None:
@@ -301,8 +300,15 @@ class Worker:
         chat.run_details = driven_details(replace(job, attempt=2, has_expired=True))
         call = job.call_settings(chat.agent)
         run = chat.resume_stream(denials(chat.approvals), output_type=job.output, errors="parts", **call)
+        return await self._carried(claim, chat, run, store, job)
+
+    async def _carried(self, claim: Claim, chat: Chat[Any], run: Run[Any], store: FencedStore, job: Job) -> Outcome:
+        """Execute a run, and return how far its conversation has come."""
         await self.carry(claim, run)
-        return await self.outcome(chat, store, job)
+        if not isinstance(run.turn.command, Over) or chat.store_error is not None:
+            return await self.outcome(chat, store, job)
+        await self._store.clear_posts(chat.id)
+        return Outcome(position=chat.head)  # The log has the whole run, so it need not be read again.
 
     async def _failed(self, store: FencedStore, conversation: str, rows: list[Row], reason: str) -> Outcome:
         """End a turn that cannot be executed, giving the reason, unless it has already ended or waits."""

@@ -49,8 +49,9 @@ NOT_STORED = "sidestream.not-stored"
 
 INCREMENT_BYTES = 16 * 1024
 """Bytes of pending records that trigger a write, unless the last write was less than `INCREMENT_GAP_S` ago."""
-INCREMENT_GAP_S = 0.02
-"""Minimum seconds between writes triggered by size, so that a very fast stream is not slowed down by its log."""
+INCREMENT_GAP_S = 0.05
+"""Minimum seconds between writes triggered by size, so that a very fast stream is not slowed down by its log. A worker
+writes the logs of slow streams as often."""
 
 RETRY_WAIT_S = 2.0
 """Maximum seconds that the next turn waits for a failed store, so that an unresponsive server does not block it."""

@@ -134,8 +134,10 @@ class Checkpoints:
 
 POLL_S = 0.1
 """Seconds between checks of the file for changes of other processes, while there are subscribers."""
-MIN_POLL_S = 0.01
-"""The same while there are changes. A process that executes many runs writes every 25 ms."""
+BUSY_POLL_S = 0.005
+"""The same while other processes write. One that executes many runs writes every 25 ms."""
+BUSY_S = 0.2
+"""Seconds after a change for which another one is expected soon."""
 TOPIC = "\0"
 """Prefix of topic names, so that they cannot be conversation ids."""
 MAX_GATHERED_S = 0.002
@@ -306,8 +308,7 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
         self._notifier = notifier
         self._openings = 0
         self._seen: ChangeMark = (0, 0)
-        self._poll_s = POLL_S
-        self._next_poll_s = self._next_topics_s = 0.0
+        self._next_poll_s = self._next_topics_s = self._busy_until_s = 0.0
         self._are_topics_due = False
 
     def serve(self, jobs: list[QueuedCall[Callable[["ReaderThread"], Any]]]) -> None:
@@ -333,13 +334,12 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
         now_s = time.monotonic()
         if now_s >= self._next_poll_s:
             try:
-                is_behind = self._wake(names, now_s)
+                if self._wake(names, now_s):
+                    self._busy_until_s = now_s + BUSY_S
             except (StoreError, sqlite3.Error):
                 self.close()
                 self._notifier.notify()  # They read again and get the error.
-                is_behind = False
-            self._poll_s = MIN_POLL_S if is_behind else min(2 * self._poll_s, POLL_S)
-            self._next_poll_s = now_s + self._poll_s
+            self._next_poll_s = now_s + (BUSY_POLL_S if now_s < self._busy_until_s else POLL_S)
         return max(self._next_poll_s - now_s, 0.0)
 
     def _wake(self, names: list[str], now_s: float) -> bool:
