@@ -12,7 +12,6 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent, Chat, tool
-from sidestream.agent.checks import user_message
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import dumps
 from sidestream.limits import Limits
@@ -24,6 +23,7 @@ from sidestream.providers.shared.continuation import CONTAINER_REPLACED, FALLBAC
 from sidestream.replay.comparison import all_differences
 from sidestream.replay.recording import Recording
 from sidestream.replay.transport import ReplayTransport
+from sidestream.run.prompts import user_message
 from sidestream.store import LogDetail, Record, Row, Store, open_store
 from sidestream.store.log.conversation import Conversation
 from sidestream.testing import (

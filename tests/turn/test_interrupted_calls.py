@@ -12,9 +12,9 @@ from msgspec import to_builtins
 
 from requirements import requirement
 from sidestream import Agent, ConfigurationError, Tool, ToolContext, tool
-from sidestream.agent.checks import user_message
 from sidestream.limits import MAX_TOOL_ATTEMPTS
 from sidestream.parts import Custom, Finish, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
+from sidestream.run.prompts import user_message
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks
 from sidestream.store.records import Segment

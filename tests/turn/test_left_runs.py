@@ -25,11 +25,11 @@ from sidestream import (
     ToolError,
     WebSearch,
 )
-from sidestream.agent.checks import user_message
 from sidestream.errors import SteerError, ToolServerError
 from sidestream.messages.message import ToolResultPart
 from sidestream.parts import Finish, ReasoningDelta, TextDelta, ToolCall, ToolInputDelta
 from sidestream.replay.provider import replay
+from sidestream.run.prompts import user_message
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks
 from sidestream.testing import (

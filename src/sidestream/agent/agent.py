@@ -1,11 +1,11 @@
 """The agent, which combines a model with tools, and the ways to run it."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from importlib import import_module
-from types import GenericAlias, TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from sidestream.agent.blocking import RunsBlocking
 from sidestream.agent.checks import (
@@ -14,7 +14,6 @@ from sidestream.agent.checks import (
     checked_history,
     checked_server_side_tools,
     checked_tools,
-    user_message,
 )
 from sidestream.agent.files import HandlesFiles
 from sidestream.agent.models import (
@@ -26,52 +25,59 @@ from sidestream.agent.models import (
     overridden,
     override_of,
 )
-from sidestream.agent.placement import LocalToolsets, Servers, agent_tool, mcp_servers, own_tools, task_message
+from sidestream.agent.placement import LocalToolsets, agent_tool, mcp_servers, own_tools, task_message
 from sidestream.agent.settings import (
     AgentSettings,
     CallSettings,
     CommonSettings,
-    Prompt,
-    TransportName,
-    TypedTool,
     call_options,
     hide_secrets,
     model_settings,
     refuse_unknown,
     shows_settings,
 )
-from sidestream.agent.setup import SetupPlan, citation_check, followed, setups, turn_for
 from sidestream.errors import ConfigurationError
-from sidestream.limits import DEFAULT_LIMITS, Limits
-from sidestream.messages.fold import MessageMetadata
-from sidestream.messages.message import ChatMessage
-from sidestream.output import OutputType, output_type as read_output_type
-from sidestream.prices.price import Price
-from sidestream.providers.model_settings import Stop, Thinking
-from sidestream.providers.protocol import ChatModel, ModelInfo
-from sidestream.results.results import ChatResult, ResultMetadata
-from sidestream.run.run import Run
-from sidestream.run.settings import EvidenceCheck, RunHooks, RunSettings, StreamErrors, ToolErrors
-from sidestream.run.system import System, check_system, extended
-from sidestream.telemetry.activation import embedding_span
-from sidestream.telemetry.settings import Telemetry
-from sidestream.tools.approvals import Decision, Policy, check_policy, check_unspent, spend
+from sidestream.limits import DEFAULT_LIMITS
+from sidestream.run.system import check_system
+from sidestream.tools.approvals import check_policy, check_unspent, spend
 from sidestream.tools.context import DepsT
-from sidestream.tools.interruption import InterruptionPolicy
-from sidestream.tools.server_side import ServerSideTool
-from sidestream.tools.tool import Tool, ToolContext
-from sidestream.tools.toolset import Toolset
-from sidestream.transport.calls import Auth, Transport
-from sidestream.turn.state import RunState, TurnState
 
+# What a run needs is imported by the functions that start one: a program that imports an agent may not run it yet.
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+    from typing import Literal, Self, Unpack
+
     from aiohttp import ClientSession
 
     from sidestream.agent.hooks import HookChain, Hooks
     from sidestream.agent.media import MediaResult
+    from sidestream.agent.placement import Servers
+    from sidestream.agent.settings import TransportName, TypedTool
+    from sidestream.limits import Limits
+    from sidestream.messages.fold import MessageMetadata
+    from sidestream.messages.message import ChatMessage
+    from sidestream.output import OutputType
     from sidestream.portable.services import Services
+    from sidestream.prices.price import Price
     from sidestream.providers.embedding import EmbeddingsResult
+    from sidestream.providers.model_settings import Stop, Thinking
+    from sidestream.providers.protocol import ChatModel, ModelInfo
+    from sidestream.results.results import ChatResult, ResultMetadata
     from sidestream.run.context import Context
+    from sidestream.run.prompts import Prompt
+    from sidestream.run.run import Run
+    from sidestream.run.settings import EvidenceCheck, RunHooks, StreamErrors, ToolErrors
+    from sidestream.run.system import System
+    from sidestream.telemetry.settings import Telemetry
+    from sidestream.tools.approvals import Decision, Policy
+    from sidestream.tools.interruption import InterruptionPolicy
+    from sidestream.tools.server_side import ServerSideTool
+    from sidestream.tools.tool import Tool, ToolContext
+    from sidestream.tools.toolset import Toolset
+    from sidestream.transport.calls import Auth, Transport
+    from sidestream.turn.state import RunState, TurnState
     from sidestream.wire.limiter import Limiter
 
 if TYPE_CHECKING:
@@ -125,23 +131,23 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         approval: Policy | None = ...,
         limits: Limits = ...,
         tool_errors: ToolErrors = ...,
-        context: "Context | None" = ...,
-        evidence: "EvidenceCheck | None" = ...,
+        context: Context | None = ...,
+        evidence: EvidenceCheck | None = ...,
         api_key: str | None = ...,
         base_url: str | None = ...,
         headers: Mapping[str, str] | None = ...,
         auth: Auth | None = ...,
         transport: Transport | TransportName | None = ...,
-        session: "ClientSession | None" = ...,
-        limiter: "Limiter | None" = ...,
+        session: ClientSession | None = ...,
+        limiter: Limiter | None = ...,
         message_metadata: MessageMetadata = ...,
         result_metadata: ResultMetadata = ...,
-        hooks: "Sequence[Hooks]" = ...,
+        hooks: Sequence[Hooks] = ...,
         telemetry: Telemetry | bool = ...,
     ) -> None: ...
     @overload
     def __init__(
-        self: "Agent[Any, Any]",
+        self: Agent[Any, Any],
         model: str | ChatModel | None = None,
         *,
         output_type: Any,
@@ -285,11 +291,13 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         A failed run yields `error` and `finish`, then raises. With `errors="parts"` it does not raise, and `run.error`
         holds the error. With `stream=False` a non-streaming response is requested, which yields the same parts.
         """
-        return self._begun(prompt, output_type, call, RunHooks(), errors)
+        return self._begun(prompt, output_type, call, None, errors)
 
     def _begun(
-        self, prompt: Prompt, output: Any, call: CallSettings, hooks: RunHooks, errors: StreamErrors
+        self, prompt: Prompt, output: Any, call: CallSettings, hooks: RunHooks | None, errors: StreamErrors
     ) -> Run[Any]:
+        from sidestream.run.prompts import user_message
+
         refuse_unknown(call, CallSettings)
         call = override_of(self).applied(call)
         message = user_message(prompt)
@@ -345,6 +353,8 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         Raises ApprovalError if a decision was made for other arguments or another run, or was used before in this
         process. Only a chat's log remembers decisions across processes.
         """
+        from sidestream.run.settings import RunHooks
+
         decided = list(decisions)
         check_unspent(decided)
         return self._resumed(state, decided, output_type, call, RunHooks(decided=spend), errors)
@@ -355,7 +365,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         decisions: list[Decision],
         output: Any,
         call: CallSettings,
-        hooks: RunHooks,
+        hooks: RunHooks | None,
         errors: StreamErrors,
     ) -> Run[Any]:
         refuse_unknown(call, CallSettings)
@@ -413,14 +423,15 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         """Return the models that the provider lists, with their properties."""
         return await list_models(self.model, self._carrier(), self.limits)
 
-    async def embed_query(self, text: str, *, options: Any = None) -> "EmbeddingsResult":
+    async def embed_query(self, text: str, *, options: Any = None) -> EmbeddingsResult:
         """Embed one text, as in `(await agent.embed_query("a cat")).vector`."""
         return await self.embed_documents([text], options=options)
 
-    async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> "EmbeddingsResult":
+    async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> EmbeddingsResult:
         """Embed texts in batches, and return the vectors in their order. Without texts, no request is sent."""
         from sidestream.agent.embeddings import embed
         from sidestream.agent.models import priced_embeddings
+        from sidestream.telemetry.activation import embedding_span
 
         model = self._chosen.embedder()
         with embedding_span(self.telemetry, model) as ended:
@@ -431,7 +442,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
     @shows_settings(CallSettings)
     async def generate_media(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings[DepsT]]
-    ) -> "MediaResult":
+    ) -> MediaResult:
         """Generate files, such as `mime_types=["image/png"]`, as `result.assets`.
 
         `metadata["way"]` tells how they were made.
@@ -443,9 +454,11 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
     @shows_settings(CallSettings)
     def generate_media_stream(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings[DepsT]]
-    ) -> "AsyncGenerator[MediaResult]":
+    ) -> AsyncGenerator[MediaResult]:
         """Generate files of these `mime_types`, and yield them in chunks, with previews as they arrive."""
         from sidestream.agent.media import media_call, media_chunks, media_plan
+        from sidestream.run.prompts import user_message
+        from sidestream.run.system import extended
 
         refuse_unknown(call, CallSettings)
         call = override_of(self).applied(call)
@@ -495,7 +508,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
             return self.stream(task_message(task, context), errors="parts", deps=context.deps)
         # The calling run has taken the decisions and marked them as used.
         call: CallSettings = {"deps": context.deps}
-        return self._resumed(suspended.state, list(suspended.decisions), None, call, RunHooks(), "parts")
+        return self._resumed(suspended.state, list(suspended.decisions), None, call, None, "parts")
 
     def _run(
         self,
@@ -509,6 +522,10 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         hooks: RunHooks | None = None,
         errors: StreamErrors = "raise",
     ) -> Run[Any]:
+        from sidestream.agent.setup import SetupPlan, citation_check, followed, setups, turn_for
+        from sidestream.run.run import Run
+        from sidestream.run.settings import RunHooks, RunSettings
+
         check_settings(call)
         limits = call.get("limits", self.limits)
         policy = self.approval if call.get("approval") is None else call.get("approval")
@@ -552,7 +569,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         )
         return Run(turn, settings, decisions)
 
-    def _services(self) -> "Services":
+    def _services(self) -> Services:
         """Return the services that locally executed tools may use."""
         from sidestream.agent.services import services_of
 
@@ -579,6 +596,8 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
 
 def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:
     """Create the state of a run that starts with this message, after the call's history."""
+    from sidestream.turn.state import TurnState
+
     return TurnState(run_id=_new_run_id(), messages=[*checked_history(call.get("history", ())), message])
 
 
@@ -588,10 +607,14 @@ def _new_run_id() -> str:
 
 def _typed(spec: Any) -> OutputType[Any] | None:
     """Read an output type. Text needs none, since agents answer with it anyway."""
-    return None if spec is None or spec is str else read_output_type(spec)
+    if spec is None or spec is str:
+        return None
+    from sidestream.output import output_type
+
+    return output_type(spec)
 
 
-def _chain(hooks: "Sequence[Hooks]") -> "HookChain | None":
+def _chain(hooks: Sequence[Hooks]) -> HookChain | None:
     from sidestream.agent.hooks import chain_of
 
     return chain_of(hooks)

@@ -1,20 +1,25 @@
 """The synchronous methods of an agent, for scripts and threads."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from __future__ import annotations
 
-from sidestream.agent.settings import CallSettings, Prompt, shows_settings
-from sidestream.output import OutputType
-from sidestream.results.results import ChatResult
-from sidestream.run.run import Run
-from sidestream.run.settings import StreamErrors
-from sidestream.tools.approvals import Decision
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from sidestream.agent.settings import CallSettings, shows_settings
 from sidestream.tools.context import DepsT
-from sidestream.turn.state import RunState
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+    from typing import Unpack
+
+    from sidestream.output import OutputType
+    from sidestream.results.results import ChatResult
     from sidestream.run.blocking import SyncRun
+    from sidestream.run.prompts import Prompt
+    from sidestream.run.run import Run
+    from sidestream.run.settings import StreamErrors
+    from sidestream.tools.approvals import Decision
+    from sidestream.turn.state import RunState
 
 T = TypeVar("T")
 OutT = TypeVar("OutT")
@@ -69,7 +74,7 @@ class RunsBlocking(ABC, Generic[T, DepsT]):
     @overload
     def stream_sync(
         self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]
-    ) -> "SyncRun[T]": ...
+    ) -> SyncRun[T]: ...
     @overload
     def stream_sync(
         self,
@@ -78,11 +83,11 @@ class RunsBlocking(ABC, Generic[T, DepsT]):
         output_type: type[OutT] | OutputType[OutT],
         errors: StreamErrors = ...,
         **call: Unpack[CallSettings[DepsT]],
-    ) -> "SyncRun[OutT]": ...
+    ) -> SyncRun[OutT]: ...
     @overload
     def stream_sync(
         self, prompt: Prompt, *, output_type: Any, errors: StreamErrors = ..., **call: Unpack[CallSettings[DepsT]]
-    ) -> "SyncRun[Any]": ...
+    ) -> SyncRun[Any]: ...
     @shows_settings(CallSettings)
     def stream_sync(
         self,
@@ -91,7 +96,7 @@ class RunsBlocking(ABC, Generic[T, DepsT]):
         output_type: Any = None,
         errors: StreamErrors = "raise",
         **call: Unpack[CallSettings[DepsT]],
-    ) -> "SyncRun[Any]":
+    ) -> SyncRun[Any]:
         """Run `stream` synchronously, as in `with agent.stream_sync("…") as run: for part in run: …`."""
         from sidestream.run.blocking import SyncRun, refuse_running_loop, started
 

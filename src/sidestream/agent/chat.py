@@ -1,5 +1,7 @@
 """Chats, whose history grows turn by turn. A failed or cancelled turn leaves the history unchanged."""
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from functools import partial
@@ -8,18 +10,18 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from sidestream.agent.agent import Agent
-from sidestream.agent.checks import user_message
-from sidestream.agent.settings import CallSettings, Prompt, shows_settings
+from sidestream.agent.settings import CallSettings, shows_settings
 from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
 from sidestream.output import OutputType
 from sidestream.results.results import ChatResult
 from sidestream.run.blocking import SyncRun, refuse_running_loop, sync_chunks, wait_for
-from sidestream.run.prompts import shown
+from sidestream.run.prompts import Prompt, user_message
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, StreamErrors
 from sidestream.text.redaction import Secret
+from sidestream.text.reprs import shown
 from sidestream.tools.approvals import Decision, PendingApproval, check_unspent, spend
 from sidestream.tools.context import DepsT
 from sidestream.tools.grants import Grant, without_grant
@@ -65,9 +67,9 @@ class Chat(Generic[T, DepsT]):
         agent: Agent[T, DepsT],
         messages: Iterable[ChatMessage] = (),
         *,
-        store: "Store | str | Path | None" = None,
+        store: Store | str | Path | None = None,
         id: str | None = None,
-        log: "LogDetail | None" = None,
+        log: LogDetail | None = None,
     ) -> None:
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
             example = f"Agent({agent!r:.60})" if isinstance(agent, str) else "Agent(…)"
@@ -147,7 +149,7 @@ class Chat(Generic[T, DepsT]):
         return messages_to_json(self.messages)
 
     @classmethod
-    def from_json(cls, agent: Agent[T, DepsT], text: str | bytes) -> "Chat[T, DepsT]":
+    def from_json(cls, agent: Agent[T, DepsT], text: str | bytes) -> Chat[T, DepsT]:
         """Create a chat from a history that `to_json` wrote."""
         return cls(agent, messages_from_json(text))
 
@@ -407,7 +409,7 @@ class Chat(Generic[T, DepsT]):
         self,
         at: int,
         *,
-        model: "str | ChatModel | None" = None,
+        model: str | ChatModel | None = None,
         results: Mapping[str, Any] | None = None,
         deny: Sequence[str] = (),
         message: Prompt | None = None,
@@ -416,7 +418,7 @@ class Chat(Generic[T, DepsT]):
         id: str | None = None,
         output_type: Any = None,
         **call: Unpack[CallSettings[DepsT]],
-    ) -> "Chat[T, DepsT]":
+    ) -> Chat[T, DepsT]:
         """Copy the conversation up to the record `at` to a new one, and return it with one fact changed.
 
         No model is called and no tool runs: `await fork.resume()` continues the turn, unless `fork.status` is
@@ -530,7 +532,7 @@ class Chat(Generic[T, DepsT]):
             self._writer.add(ApprovalRefused(approval_id, reason))
             await self._writer.commit()
 
-    async def _settle(self, writer: "Writer", body: "Body") -> None:
+    async def _settle(self, writer: Writer, body: Body) -> None:
         """Record how the last turn is settled, and load the resulting state."""
         writer.add(body)
         await writer.commit()

@@ -1,30 +1,26 @@
 """Validation of what callers pass in, whose errors tell what to write instead."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, get_args
+from __future__ import annotations
 
-from sidestream.agent.settings import Tools, TransportName
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, get_args
+
+from sidestream.agent.settings import TransportName
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
-from sidestream.messages.fold import MessageMetadata
-from sidestream.messages.message import ChatMessage
-from sidestream.prices.price import Price
 from sidestream.providers.protocol import ChatModel
-from sidestream.results.results import ResultMetadata
-from sidestream.run.prompts import shown, user_message as user_message
-from sidestream.run.settings import ToolErrors
+from sidestream.text.reprs import shown
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import TOOLS, ServerSideTool
 from sidestream.tools.tool import ExternalTool, Tool
 from sidestream.tools.toolset import Toolset
 
-WORDS: Mapping[str, Any] = {
-    "message_metadata": MessageMetadata,
-    "result_metadata": ResultMetadata,
-    "tool_errors": ToolErrors,
-}
-"""Types that list the values of a setting, by its name."""
+if TYPE_CHECKING:
+    from sidestream.agent.settings import Tools
+    from sidestream.messages.message import ChatMessage
 
+_WORDY = {"message_metadata", "result_metadata", "tool_errors"}
+"""Settings whose values are words."""
 
 _CREDENTIALS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "api_key": (lambda value: isinstance(value, str), "a string"),
@@ -47,8 +43,8 @@ def check_credentials(given: Mapping[str, Any]) -> None:
 
 def check_settings(given: Mapping[str, Any]) -> None:
     """Raise ConfigurationError if a setting of an agent or a call has the wrong type or an unknown value."""
-    for name in given.keys() & WORDS.keys():
-        words = get_args(WORDS[name])
+    for name in given.keys() & _WORDY:
+        words = _words_of(name)
         if given[name] not in words:
             raise ConfigurationError(f"{name}={given[name]!r} is unknown; use {', '.join(map(repr, words))}")
     transport = given.get("transport")
@@ -68,7 +64,18 @@ def check_settings(given: Mapping[str, Any]) -> None:
         raise ConfigurationError(f"options must be an instance: options={options.__name__}(…)")
 
 
+def _words_of(setting: str) -> tuple[str, ...]:
+    from sidestream.messages.fold import MessageMetadata
+    from sidestream.results.results import ResultMetadata
+    from sidestream.run.settings import ToolErrors
+
+    types = {"message_metadata": MessageMetadata, "result_metadata": ResultMetadata, "tool_errors": ToolErrors}
+    return get_args(types[setting])
+
+
 def _are_prices(prices: Any) -> bool:
+    from sidestream.prices.price import Price
+
     return isinstance(prices, Mapping) and all(
         isinstance(name, str) and ":" in name and isinstance(price, Price)
         for name, price in prices.items()  # pyright: ignore[reportUnknownVariableType]
@@ -87,6 +94,8 @@ def checked_model(model: Any) -> ChatModel:
 
 def checked_history(history: Iterable[ChatMessage]) -> list[ChatMessage]:
     """Return the messages as a list. Raises ConfigurationError for anything that is not a message."""
+    from sidestream.messages.message import ChatMessage
+
     if isinstance(history, ChatMessage | str | Mapping) or not isinstance(history, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"history must be a list of ChatMessage, not {shown(history)}")
     messages = list(history)

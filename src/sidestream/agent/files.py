@@ -1,6 +1,5 @@
 """Files at the provider, which an agent uploads, downloads, lists and deletes."""
 
-import asyncio
 import os
 import re
 from abc import ABC, abstractmethod
@@ -17,7 +16,6 @@ from sidestream.messages.message import DataPart
 from sidestream.parts import File
 from sidestream.providers import transfers
 from sidestream.providers.protocol import ChatModel, FileRef
-from sidestream.run.transfers import carry_out
 from sidestream.tools.server_side import FileSearch, ServerSideTool
 from sidestream.transport.calls import HttpCall, Transport
 
@@ -64,6 +62,8 @@ class HandlesFiles(ABC):
         `store` is a vector store or file search store, and `container_id` a code interpreter's container. A path is
         read while it is sent. `progress(sent, total)` counts bytes, and restarts if a request is retried.
         """
+        import asyncio
+
         model = _storing(self.model)
         upload = await asyncio.to_thread(_upload, source, name, mime_type)
         if upload.size_bytes > self.limits.max_upload_bytes:
@@ -165,6 +165,9 @@ class HandlesFiles(ABC):
         return True
 
     async def _carry_out(self, transfer: transfers.Transfer[T], progress: "_Progress | None" = None) -> T:
+        # Not at the top: a program that imports an agent may not use it yet.
+        from sidestream.run.transfers import carry_out
+
         return await carry_out(transfer, self._carrier(), self.limits, progress)
 
 

@@ -1,5 +1,7 @@
 """The models of an agent for chat, embeddings and media, with their transport, windows, prices and overrides."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -11,23 +13,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.agent.checks import checked_model
-from sidestream.agent.embeddings import embeddings_model
 from sidestream.agent.settings import AgentSettings, CallSettings, CommonSettings, provider_settings
 from sidestream.errors import ConfigurationError, MissingKeyError, RunError, UnsupportedError
-from sidestream.limits import Limits
 from sidestream.logs import get_logger
-from sidestream.parts import Finish
-from sidestream.prices.price import Price
-from sidestream.prices.pricing import Pricing
 from sidestream.providers import protocol
 from sidestream.providers.registry import ModelString, find_provider
-from sidestream.transport.calls import SocketCodec, Transport
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
+    from sidestream.limits import Limits
+    from sidestream.prices.price import Price
+    from sidestream.prices.pricing import Pricing
     from sidestream.providers.embedding import EmbeddingsResult
     from sidestream.providers.protocol import BillsUsage
+    from sidestream.transport.calls import SocketCodec, Transport
 
 
 log = get_logger(__name__)
@@ -52,7 +52,7 @@ class Models:
             )
             if chosen in (None, "http"):
                 transport = provider.transport(name, http_transport)
-            self.embedder = lambda: embeddings_model(parsed, provider, provider_settings(settings))
+            self.embedder = lambda: _embeddings_model(parsed, provider, settings)
             self.media = parsed.models.get("media")
             """Name of the model for media, if it differs."""
             self.named: Callable[[str], protocol.ChatModel] = lambda name: provider.chat_model(
@@ -106,6 +106,13 @@ class Models:
 
             self._transport, self._limiter = LimitedTransport(self._transport, self._limiter), None
         return self._transport
+
+
+def _embeddings_model(chosen: ModelString, provider: protocol.Provider, settings: AgentSettings) -> protocol.ChatModel:
+    # Few agents embed texts.
+    from sidestream.agent.embeddings import embeddings_model
+
+    return embeddings_model(chosen, provider, provider_settings(settings))
 
 
 def _codec_of(model: protocol.ChatModel, settings: AgentSettings) -> SocketCodec:
@@ -167,7 +174,7 @@ async def list_models(model: protocol.ChatModel, transport: Transport, limits: L
     return found
 
 
-def http_transport(session: "ClientSession | None" = None, *, uses_proxies: bool = True) -> Transport:
+def http_transport(session: ClientSession | None = None, *, uses_proxies: bool = True) -> Transport:
     # aiohttp is imported at the first request.
     from sidestream.wire.http import HttpTransport
 
@@ -236,6 +243,8 @@ def overridden(agent: object, models: Models | None, settings: CommonSettings) -
 
 def pricing_for(model: protocol.ChatModel, prices: Mapping[str, Price]) -> Pricing:
     """Create the pricing of this model's responses. The user's prices take precedence."""
+    from sidestream.prices.pricing import Pricing
+
     # Not by `isinstance`, which takes longer with a protocol than the rest of a run's setup.
     if not hasattr(model, "bill") or not hasattr(model, "price_list"):
         return Pricing(model.provider, model.name, prices=prices)
@@ -244,7 +253,9 @@ def pricing_for(model: protocol.ChatModel, prices: Mapping[str, Price]) -> Prici
 
 
 def priced_embeddings(
-    result: "EmbeddingsResult", model: protocol.ChatModel, prices: Mapping[str, Price]
-) -> "EmbeddingsResult":
+    result: EmbeddingsResult, model: protocol.ChatModel, prices: Mapping[str, Price]
+) -> EmbeddingsResult:
     """Add the cost to embeddings."""
+    from sidestream.parts import Finish
+
     return replace(result, usage=pricing_for(model, prices).priced(Finish("stop", result.usage)))

@@ -1,5 +1,7 @@
 """An agent's functions and toolsets, the placement of its server-side tools, and agents as tools of others."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -9,10 +11,6 @@ from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, NotHostedError, UnsupportedError
 from sidestream.jsontext import JsonObject, as_object
-from sidestream.messages.container_files import check_files, has_container_files, load_files
-from sidestream.messages.message import ChatMessage
-from sidestream.messages.provenance import Provenance, written
-from sidestream.parts import Finish
 from sidestream.providers.protocol import (
     ChatModel,
     ConfiguresServers,
@@ -22,8 +20,6 @@ from sidestream.providers.protocol import (
     ModelRequest,
     RetrievesFirst,
 )
-from sidestream.run.run import Run
-from sidestream.text.urls import urls_in
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.arguments import InvalidArgumentsError
 from sidestream.tools.configs import config_fields
@@ -32,10 +28,11 @@ from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import CodeInterpreter, FileSearch, MCPApproval, RemoteMCP, ServerSideTool
 from sidestream.tools.tool import ExternalTool, Tool, ToolContext, ToolOutcome, as_tools
 from sidestream.tools.toolset import Toolset
-from sidestream.turn.state import AwaitDecision, suspended_run
 
 if TYPE_CHECKING:
+    from sidestream.messages.message import ChatMessage
     from sidestream.portable.services import Services
+    from sidestream.run.run import Run
 
 _SCHEMA: JsonObject = {
     "type": "object",
@@ -115,7 +112,7 @@ class LocalToolsets:
     They live as long as the agent.
     """
 
-    def __init__(self, services: "Callable[[], Services]") -> None:
+    def __init__(self, services: Callable[[], Services]) -> None:
         self._services = services
         self._known: list[tuple[ServerSideTool, Toolset]] = []
 
@@ -145,6 +142,8 @@ class LocalToolsets:
         answered: set[str] = set()
         for tool in tools:
             if isinstance(tool, CodeInterpreter) and tool.files:
+                from sidestream.messages.container_files import check_files
+
                 check_files(tool.files)
             if isinstance(tool, CodeInterpreter) and (why := _files_refusal(tool, model, messages)):
                 local.append(self._toolset(tool))
@@ -174,7 +173,7 @@ class LocalToolsets:
         for _, toolset in self._known:
             await toolset.aclose()
 
-    def _place(self, tool: ServerSideTool, model: ChatModel, options: Any, own: OwnTools, placed: "Placed") -> None:
+    def _place(self, tool: ServerSideTool, model: ChatModel, options: Any, own: OwnTools, placed: Placed) -> None:
         """Place a tool other than an MCP server.
 
         If the provider refuses only its settings, the request will raise the error.
@@ -186,6 +185,8 @@ class LocalToolsets:
         refusal = None if must_run_here else _refusal(tool, model, options)
         if not must_run_here and not (isinstance(refusal, NotHostedError) and _may_run_here(tool, is_answered)):
             if isinstance(tool, CodeInterpreter) and tool.files:
+                from sidestream.messages.container_files import load_files
+
                 tool = replace(tool, files=load_files(tool.files))
             placed.hosted.append(tool)
             # The provider leaves this tool's calls to the client. The user's function answers them, else we do.
@@ -197,7 +198,7 @@ class LocalToolsets:
             if refusal is not None:
                 placed.warnings.append(f"{type(tool).__name__} runs on this machine: {refusal}")
 
-    def _separate(self, model: ChatModel, own: OwnTools, placed: "Placed") -> None:
+    def _separate(self, model: ChatModel, own: OwnTools, placed: Placed) -> None:
         """Move hosted tools here that the model refuses beside functions, which local tools are too.
 
         Raises UnsupportedError if such a tool cannot run locally as configured.
@@ -259,6 +260,8 @@ def _files_refusal(tool: CodeInterpreter, model: ChatModel, messages: Sequence[C
     """Return why the provider cannot run code on the files that are for its container, or None if it can."""
     if tool.execution != "auto" or tool.is_local or isinstance(model, FillsContainers):
         return None
+    from sidestream.messages.container_files import has_container_files
+
     if not (tool.files or has_container_files(messages)) or _refusal(tool, model, None) is not None:
         return None
     return f"{model.provider} has no container that takes files"
@@ -318,6 +321,8 @@ def _refusal(tool: ServerSideTool, model: ChatModel, options: Any) -> Unsupporte
     """Return why the provider does not host the tool, or None if it does or only refuses the tool's settings."""
     if isinstance(model, HostsTools) and not isinstance(tool, RemoteMCP) and type(tool) in model.hosted_tools:
         return None
+    from sidestream.messages.message import ChatMessage
+
     probe = ModelRequest(messages=(ChatMessage.user("?"),), server_side_tools=(tool,), options=options)
     try:
         model.encode(probe)
@@ -361,6 +366,9 @@ def agent_tool(
 
 
 async def _outcome(run: Run[Any], context: ToolContext) -> ToolOutcome:
+    from sidestream.parts import Finish
+    from sidestream.turn.state import AwaitDecision, suspended_run
+
     reason = "error"
     async with run:
         async for part in run:
@@ -381,7 +389,9 @@ def task_message(task: str, context: ToolContext) -> ChatMessage:
 
     A model wrote the task, so only those of its URLs count that the calling run knows.
     """
+    from sidestream.messages.provenance import Provenance, written
     from sidestream.portable.fetch.policy import KnownAddresses
+    from sidestream.text.urls import urls_in
 
     known = KnownAddresses(context.history)
     urls = tuple(url for url in urls_in(task) if known.verdict(url, 0) == "known")

@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Mapping
+from functools import cache
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from sidestream.errors import ConfigurationError
-from sidestream.limits import Limits
-from sidestream.messages.fold import MessageMetadata
-from sidestream.messages.message import ChatMessage
-from sidestream.prices.price import Price
-from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
-from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
-from sidestream.providers.shared.settings_mapping import supported_settings
-from sidestream.results.results import ResultMetadata
-from sidestream.run.prompts import Prompt as Prompt
-from sidestream.run.settings import EvidenceCheck, ToolErrors
-from sidestream.run.system import System
-from sidestream.telemetry.settings import Telemetry
+from sidestream.providers.model_settings import ModelSettings
+from sidestream.providers.protocol import MapsSettings, Settings
 from sidestream.text.redaction import Secret, hidden, hidden_url
-from sidestream.tools.approvals import Policy
 from sidestream.tools.configs import Config, config_fields, levels_of, merged_configs, without_tools
 from sidestream.tools.context import DepsT
-from sidestream.tools.server_side import ServerSideTool
-from sidestream.tools.tool import ExternalTool, Tool
-from sidestream.tools.toolset import Toolset
-from sidestream.transport.calls import Auth, Transport
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from functools import partial
+
     from aiohttp import ClientSession
 
     from sidestream.agent.hooks import Hooks
     from sidestream.agent.placement import Servers
+    from sidestream.limits import Limits
+    from sidestream.messages.fold import MessageMetadata
+    from sidestream.messages.message import ChatMessage
+    from sidestream.prices.price import Price
+    from sidestream.providers.model_settings import Stop, Thinking
+    from sidestream.providers.protocol import ChatModel
+    from sidestream.results.results import ResultMetadata
     from sidestream.run.context import Context
+    from sidestream.run.settings import EvidenceCheck, ToolErrors
+    from sidestream.run.system import System
+    from sidestream.telemetry.settings import Telemetry
+    from sidestream.tools.approvals import Policy
+    from sidestream.tools.server_side import ServerSideTool
+    from sidestream.tools.tool import ExternalTool, Tool
+    from sidestream.tools.toolset import Toolset
+    from sidestream.transport.calls import Auth, Transport
     from sidestream.wire.limiter import Limiter
 
 TransportName = Literal["http", "websocket"]
-Tools = Iterable[Tool | ExternalTool | Toolset | Callable[..., Any]]
+Tools: TypeAlias = "Iterable[Tool | ExternalTool | Toolset | Callable[..., Any]]"
 
 
 class ToolFunction(Protocol):
@@ -54,7 +57,7 @@ class ToolFunction(Protocol):
     def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...  # Functions have it, tools do not.
 
 
-TypedTool = Tool[DepsT] | ExternalTool | Toolset | ToolFunction | partial[Any]
+TypedTool: TypeAlias = "Tool[DepsT] | ExternalTool | Toolset | ToolFunction | partial[Any]"
 """Tool of an agent whose tools get `deps` of this type."""
 
 
@@ -191,6 +194,8 @@ def call_settings(base: ModelSettings, call: Mapping[str, Any], model: ChatModel
     settings = merged_configs(base, model_settings(call)) if given else base
     if not levels_of(settings):
         return settings, []
+    from sidestream.providers.shared.settings_mapping import supported_settings
+
     supported = model.portable_settings if isinstance(model, MapsSettings) else frozenset[str]()
     return supported_settings(settings, supported, f"{model.provider}:{model.name}".rstrip(":"))
 
@@ -324,4 +329,5 @@ def _listed(settings: type) -> list[inspect.Parameter]:
 def _short(annotation: Any) -> Any:
     if annotation is inspect.Parameter.empty or annotation is None:
         return annotation
-    return _Text("Prompt" if annotation == Prompt else re.sub(_MODULES, "", inspect.formatannotation(annotation)))
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return _Text(re.sub(_MODULES, "", text))

@@ -14,11 +14,12 @@ from sidestream.durable.log.jobs import Job, queue_of
 from sidestream.durable.log.open_runs import job_of, last_start
 from sidestream.durable.log.run_control import RunControl
 from sidestream.errors import ConfigurationError
-from sidestream.run.prompts import Prompt, shown, user_message
+from sidestream.run.prompts import Prompt, user_message
 from sidestream.store.log.follow import follow
 from sidestream.store.protocol import Store
 from sidestream.store.records import Record
 from sidestream.store.wrapped import shared
+from sidestream.text.reprs import shown
 from sidestream.tools.approvals import Decision, PendingApproval
 
 

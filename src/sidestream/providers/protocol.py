@@ -4,26 +4,33 @@ A provider is a folder with an entry point in the group `sidestream.providers`. 
 responses, without I/O.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
 
-from sidestream.errors import RunError
-from sidestream.messages.fold import Batch
-from sidestream.messages.message import ChatMessage, DataPart
-from sidestream.messages.references import LoadedReplays
-from sidestream.output import OutputSchema
-from sidestream.parts import Error, File, Finish, StreamPart, ToolCall
-from sidestream.prices.price import Bill
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.text.redaction import redact_url
-from sidestream.tools.configs import Config
-from sidestream.tools.server_side import RemoteMCP, ServerSideTool
-from sidestream.tools.spec import ToolSpec
-from sidestream.transport.calls import Auth, HttpCall, OpensHttp, SocketCodec, Transport
+from sidestream.transport.calls import HttpCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+    from typing import Self
+
+    from sidestream.errors import RunError
+    from sidestream.messages.fold import Batch
+    from sidestream.messages.message import ChatMessage, DataPart
+    from sidestream.messages.references import LoadedReplays
+    from sidestream.output import OutputSchema
+    from sidestream.parts import Error, File, Finish, StreamPart, ToolCall
+    from sidestream.prices.price import Bill
+    from sidestream.tools.configs import Config
+    from sidestream.tools.server_side import RemoteMCP, ServerSideTool
+    from sidestream.tools.spec import ToolSpec
+    from sidestream.transport.calls import Auth, OpensHttp, SocketCodec, Transport
 
 
 class CompactionPlan(Struct, frozen=True):
@@ -103,7 +110,7 @@ class Refusal(Struct, frozen=True):
     recovery: Recovery
 
     @staticmethod
-    def recovery_of(error: RunError, refusals: "Iterable[Refusal]") -> Recovery | None:
+    def recovery_of(error: RunError, refusals: Iterable[Refusal]) -> Recovery | None:
         """Return the recovery of the first refusal that matches the error's code or message, or None."""
         if error.status not in _REFUSED:
             return None

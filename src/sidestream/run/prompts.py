@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from types import ModuleType
-from typing import Any, get_args
+from typing import get_args
 
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, MessagePart
 from sidestream.parts import File
 from sidestream.providers.transfers import StoredFile
+from sidestream.text.reprs import shown
 
 PromptItem = str | PathLike[str] | MessagePart | StoredFile | File
 Prompt = str | PathLike[str] | ChatMessage | Sequence[PromptItem]
@@ -55,12 +55,3 @@ def _part_of(item: PromptItem) -> str | MessagePart:
 def _no_prompt(prompt: object, hint: str) -> ConfigurationError:
     wanted = "prompt must be a string, a Path, a ChatMessage, or a list of strings, paths and parts such as DataPart"
     return ConfigurationError(f"{wanted}, not {shown(prompt)}" + (f": {hint}" if hint else ""))
-
-
-def shown(value: Any) -> str:
-    """Format a value for an error message, small ones literally and others by their types."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return f"{value!r:.60}"
-    if isinstance(value, type | ModuleType) or callable(value):
-        return f"{getattr(value, '__name__', type(value).__name__)}"
-    return "an empty list" if value in ([], ()) else type(value).__name__

@@ -79,7 +79,12 @@ class Retention:
 
 _log = get_logger(__name__)
 
-NEEDED_BY_RUNS = ("sidestream.run.driver", "sidestream.run.background", "sidestream.wire.http")
+NEEDED_BY_RUNS = (
+    "sidestream.agent.setup",
+    "sidestream.run.driver",
+    "sidestream.run.background",
+    "sidestream.wire.http",
+)
 """Modules that the first run would otherwise import."""
 MAX_MODELS = 64
 """Maximum cached agents built from model strings."""

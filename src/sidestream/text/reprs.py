@@ -1,6 +1,7 @@
 """Short reprs of values that may hold megabytes, such as images, responses and long strings."""
 
 from collections.abc import Mapping, Sequence, Set
+from types import ModuleType
 from typing import Any, cast
 
 from msgspec import NODEFAULT, Struct
@@ -22,7 +23,7 @@ class ShortRepr:
 
     def __rich_repr__(self) -> Any:
         # Rich would print each field in full.
-        yield from ((name, Shown(shown)) for name, shown in _shown_fields(cast(Struct, self)))
+        yield from ((name, Shown(text)) for name, text in _shown_fields(cast(Struct, self)))
 
 
 class Shown(str):
@@ -36,8 +37,8 @@ class Shown(str):
 
 def short_repr(value: Any) -> str:
     """Return the repr of a struct, at most `MAX_CHARS` characters long."""
-    shown = ", ".join(f"{name}={text}" for name, text in _shown_fields(value))
-    return _cut(f"{type(value).__name__}({shown}", MAX_CHARS - 1) + ")"
+    fields = ", ".join(f"{name}={text}" for name, text in _shown_fields(value))
+    return _cut(f"{type(value).__name__}({fields}", MAX_CHARS - 1) + ")"
 
 
 def _shown_fields(value: Struct) -> list[tuple[str, str]]:
@@ -76,6 +77,15 @@ def shortened(value: Any, limit: int = MAX_VALUE_CHARS) -> str:
             open_, [shortened(entry, limit // 2) for entry in members[:MAX_ENTRIES]], len(members), close, limit
         )
     return _cut(repr(value), limit)
+
+
+def shown(value: Any) -> str:
+    """Format a value for an error message, small ones literally and others by their types."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return f"{value!r:.60}"
+    if isinstance(value, type | ModuleType) or callable(value):
+        return f"{getattr(value, '__name__', type(value).__name__)}"
+    return "an empty list" if value in ([], ()) else type(value).__name__
 
 
 def _bracketed(open_: str, entries: list[str], count: int, close: str, limit: int) -> str:

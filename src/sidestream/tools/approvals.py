@@ -17,7 +17,6 @@ from sidestream import jsontext
 from sidestream.actions.values import SafetyCheck
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.jsontext import JsonObject, as_list, as_object, is_array
-from sidestream.output.json_schema import TYPES
 from sidestream.tools.grants import Grant, grant_of
 
 Verdict = Literal["ask", "ask-each", "run", "deny"]
@@ -402,6 +401,8 @@ def problem_with(form: JsonObject | None, answers: JsonObject | None) -> str | N
 
 
 def _fits(field: JsonObject, value: Any) -> bool:
+    from sidestream.output.json_schema import TYPES
+
     kind = field.get("type")
     if isinstance(kind, str) and kind in TYPES and not TYPES[kind](value):
         return False

@@ -13,8 +13,6 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object, shown
-from sidestream.output import json_schema
-from sidestream.output.validators import MISSING, listing, path_of, problem_at
 from sidestream.tools.context import ToolContext
 
 if TYPE_CHECKING:
@@ -59,6 +57,8 @@ def _build_model(parameters: list[Parameter]) -> "tuple[type[BaseModel], JsonObj
     from pydantic import ConfigDict, Field, create_model
     from pydantic.fields import FieldInfo
 
+    from sidestream.output import json_schema
+
     fields: dict[str, Any] = {}
     for index, parameter in enumerate(parameters):
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
@@ -81,6 +81,8 @@ def fits_strict(schema: JsonObject) -> bool:
 
     It would if every property is required, nothing is left open, and all keywords are enforced.
     """
+    from sidestream.output import json_schema
+
     return (
         all(
             node.keys() <= json_schema.PORTABLE_KEYWORDS | {"format"}
@@ -97,6 +99,8 @@ def make_strict(schema: JsonObject, label: str) -> None:
 
     Raises ConfigurationError if the schema leaves something open.
     """
+    from sidestream.output import json_schema
+
     for path, node in json_schema.walk(schema, "arguments"):
         if not is_object(node):
             continue
@@ -174,6 +178,8 @@ _TEXT = frozenset({str})
 
 
 def _problems(error: "ValidationError", label: str, schema: JsonObject) -> str:
+    from sidestream.output.validators import MISSING, listing, path_of, problem_at
+
     lines: list[str] = []
     for problem in error.errors(include_url=False, include_context=False):
         match problem["type"]:

@@ -4,7 +4,6 @@ A tool's schema comes from the function's signature and docstring. Running a too
 result that the model can act on. pydantic and griffe are loaded when the first tool is created.
 """
 
-import copy
 import re
 from collections.abc import Callable, Iterable
 from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
@@ -23,7 +22,6 @@ from sidestream.tools.context import DepsT, TakesContext, ToolContext
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import InterruptionPolicy, check_interruption
 from sidestream.tools.outcome import ToolError, ToolOutcome
-from sidestream.tools.signature import implementation, origin_of, read_function
 from sidestream.tools.spec import Retrieve
 from sidestream.tools.stages import StagesOf
 
@@ -99,6 +97,8 @@ class Tool(Struct, Generic[DepsT], frozen=True, eq=False, kw_only=True):
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ConfigurationError(f"tool {self.name!r}: timeout_s must be more than 0, not {self.timeout_s}")
         if self.pin is None and not self.is_external:
+            from sidestream.tools.signature import origin_of
+
             aspects = self.name, self.description, self.parameters, self.key, origin_of(self.function)
             force_setattr(self, "pin", pin_of(*aspects))
 
@@ -141,6 +141,8 @@ class Tool(Struct, Generic[DepsT], frozen=True, eq=False, kw_only=True):
         `defer_loading` and `on_interruption` are as for `@tool`. `key` is the server-side tool that it replaces.
         `strict=None` is strict if that does not change the schema; `strict=True` makes every argument required.
         """
+        from sidestream.tools.signature import implementation, read_function
+
         if not callable(fn) or isinstance(fn, type):
             raise ConfigurationError(f"{fn!r} cannot be a tool: pass a function, a method or an object with __call__")
         target = implementation(fn)
@@ -325,9 +327,11 @@ class ExternalTool(Struct, frozen=True):
 
         Raises ConfigurationError if no model could use its name or schema.
         """
+        from copy import deepcopy
+
         if not is_object(self.schema) or self.schema.get("type", "object") != "object":
             raise ConfigurationError(f"tool {self.name!r}: schema must be an object schema, with type 'object'")
-        schema: JsonObject = {"type": "object", "properties": {}, **copy.deepcopy(self.schema)}
+        schema: JsonObject = {"type": "object", "properties": {}, **deepcopy(self.schema)}
         strict = fits_strict(schema) if self.strict is None else self.strict
         if strict:
             make_strict(schema, self.name)

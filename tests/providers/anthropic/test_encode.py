@@ -18,10 +18,12 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.output import OutputSchema
 from sidestream.providers.anthropic import PROVIDER, AnthropicOptions, AnthropicThinking
-from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.providers.protocol import ModelRequest, Settings
 from sidestream.testing.messages_script import MessagesScript
 from sidestream.tools.server_side import CodeInterpreter, WebSearch
+from sidestream.tools.spec import ToolSpec
 from support.streams import PNG, PNG_BASE64, messages
 
 Json = dict[str, Any]

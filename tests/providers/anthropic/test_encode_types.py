@@ -10,6 +10,7 @@ import pytest
 from providers.anthropic.messages_wire import CHAR_CITATION, EVERY_BLOCK, FOUND, MODEL, WEB_CITATION, decode
 from requirements import requirement
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, ToolResultPart
+from sidestream.output import OutputSchema
 from sidestream.providers.anthropic import (
     PROVIDER,
     Advisor,
@@ -26,7 +27,7 @@ from sidestream.providers.anthropic import (
     TaskBudget,
     TextEditor,
 )
-from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.providers.protocol import ModelRequest, Settings
 from sidestream.testing.messages_script import MessagesScript
 from sidestream.tools.server_side import (
     CodeInterpreter,
@@ -39,6 +40,7 @@ from sidestream.tools.server_side import (
     WebFetch,
     WebSearch,
 )
+from sidestream.tools.spec import ToolSpec
 from support.streams import PNG, messages
 
 pytest.importorskip(

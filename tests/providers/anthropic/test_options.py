@@ -9,6 +9,7 @@ from providers.anthropic.messages_wire import MODEL
 from requirements import requirement
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage, DataPart
+from sidestream.output import OutputSchema
 from sidestream.providers.anthropic import (
     PROVIDER,
     Advisor,
@@ -29,7 +30,7 @@ from sidestream.providers.anthropic import (
 )
 from sidestream.providers.anthropic.encode.tools import SERVER_SIDE_TOOLS
 from sidestream.providers.anthropic.options import KINDS, tools_of
-from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.providers.protocol import ModelRequest, Settings
 from sidestream.tools.configs import unsent_fields
 from sidestream.tools.server_side import (
     CodeInterpreter,
@@ -47,6 +48,7 @@ from sidestream.tools.server_side import (
     WebFetch,
     WebSearch,
 )
+from sidestream.tools.spec import ToolSpec
 
 SPEC = ToolSpec("get_weather", "Weather of a city.", {"type": "object", "properties": {}})
 USER = ChatMessage.user("Hello", DataPart(b"text", "text/plain"))

@@ -19,10 +19,12 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.output import OutputSchema
 from sidestream.providers.google import PROVIDER, GoogleOptions
-from sidestream.providers.protocol import Encoded, ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.providers.protocol import Encoded, ModelRequest, Settings
 from sidestream.testing.gemini_script import GeminiScript
 from sidestream.tools.server_side import WebSearch
+from sidestream.tools.spec import ToolSpec
 from support.streams import PNG, messages as folded
 
 HELLO = ChatMessage.user("Hello")

@@ -11,12 +11,14 @@ from providers.google.gemini_wire import MODEL, interaction
 from requirements import requirement
 from sidestream.errors import ConfigurationError, ProtocolError, ProviderError
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart, ToolCallPart, ToolResultPart
+from sidestream.output import OutputSchema
 from sidestream.parts import Custom
 from sidestream.providers.google import PROVIDER, GoogleInteractionsOptions
 from sidestream.providers.google.interactions.model import InteractionsModel
-from sidestream.providers.protocol import Encoded, FileRef, ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.providers.protocol import Encoded, FileRef, ModelRequest, Settings
 from sidestream.testing.gemini_script import InteractionScript
 from sidestream.tools.server_side import CodeInterpreter
+from sidestream.tools.spec import ToolSpec
 from support.streams import PNG, messages as folded
 
 HELLO, MORE = ChatMessage.user("Hello"), ChatMessage.user("And now?")

@@ -24,7 +24,7 @@ from sidestream.providers.google import (
     GoogleServerSideTool,
     GoogleThinking,
 )
-from sidestream.providers.protocol import ModelRequest, Settings, ToolSpec
+from sidestream.providers.protocol import ModelRequest, Settings
 from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,
@@ -41,6 +41,7 @@ from sidestream.tools.server_side import (
     WebFetch,
     WebSearch,
 )
+from sidestream.tools.spec import ToolSpec
 
 SETTINGS = Settings(api_key="key-0123456789", base_url="https://gemini.example")
 MODELS = {

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from sidestream.agent.chat import Chat
-from sidestream.agent.settings import Prompt
 from sidestream.cli import exit_codes
 from sidestream.cli.chat.approvals import ApprovalPrompt, PrintLine, ReadAnswer
 from sidestream.cli.display.screen import Screen, one_line
@@ -15,6 +14,7 @@ from sidestream.cli.display.view import View, show_run
 from sidestream.cli.inputs.agent_factory import AgentFactory
 from sidestream.errors import ConflictError, SteerError, StoreError
 from sidestream.messages.message import ChatMessage
+from sidestream.run.prompts import Prompt
 from sidestream.run.run import Run
 from sidestream.store.protocol import Store
 from sidestream.text.redaction import redact

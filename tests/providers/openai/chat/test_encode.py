@@ -17,11 +17,13 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.output import OutputSchema
 from sidestream.providers.openai.chat.encode.request import encode_request
 from sidestream.providers.openai.chat.options import CompletionsContext, Dialect, OpenAIChatOptions
-from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
+from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared.encoding import EncodedRequest
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, Location, WebSearch
+from sidestream.tools.spec import ToolSpec
 from support.streams import PNG, PNG_BASE64
 
 MODEL = "gpt-5.6"

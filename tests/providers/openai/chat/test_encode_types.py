@@ -10,10 +10,12 @@ from providers.anthropic.test_encode_types import misfit
 from providers.openai.chat.test_options import OPTIONS
 from requirements import requirement
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, ToolCallPart, ToolResultPart
+from sidestream.output import OutputSchema
 from sidestream.providers.openai.chat import PROVIDER, OpenAIChatOptions
-from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.providers.protocol import ModelRequest, Settings
 from sidestream.testing.chat_script import ChatScript
 from sidestream.tools.server_side import CustomTool, Location, WebSearch
+from sidestream.tools.spec import ToolSpec
 from support.streams import PNG, PNG_BASE64
 
 HI = ChatMessage.user("Hi")

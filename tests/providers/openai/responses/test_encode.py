@@ -23,6 +23,7 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.output import OutputSchema
 from sidestream.providers.openai.responses import (
     PROVIDER,
     ContextManagement,
@@ -35,7 +36,7 @@ from sidestream.providers.openai.responses import (
 from sidestream.providers.openai.responses.encode.input import LONG
 from sidestream.providers.openai.responses.encode.request import encode_request
 from sidestream.providers.openai.responses.options import ResponsesContext
-from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.providers.protocol import ModelRequest, Settings
 from sidestream.providers.shared.encoding import EncodedRequest
 from sidestream.providers.shared.histories import FILES_ABOVE
 from sidestream.tools.configs import DomainSecret
@@ -65,6 +66,7 @@ from sidestream.tools.server_side import (
     ToolSearch,
     WebSearch,
 )
+from sidestream.tools.spec import ToolSpec
 
 BASE_URL = "https://openai.example/v1"
 CLOSED = {

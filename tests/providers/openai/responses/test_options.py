@@ -20,7 +20,7 @@ from sidestream.providers.openai.responses import (
     ToolNamespace,
 )
 from sidestream.providers.openai.responses.encode.server_side import SERVER_SIDE_TOOLS
-from sidestream.providers.protocol import ModelRequest, Settings, ToolSpec
+from sidestream.providers.protocol import ModelRequest, Settings
 from sidestream.tools.configs import DomainSecret, unsent_fields
 from sidestream.tools.server_side import (
     ApplyPatch,
@@ -49,6 +49,7 @@ from sidestream.tools.server_side import (
     WebFetch,
     WebSearch,
 )
+from sidestream.tools.spec import ToolSpec
 
 MODEL = PROVIDER.chat_model("gpt-5.6", Settings(api_key="sk-test", base_url="https://openai.example/v1"))
 TOOL = ToolSpec("get_weather", "Weather of a city.", {"type": "object", "properties": {}})

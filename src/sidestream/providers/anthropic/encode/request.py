@@ -10,6 +10,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object, objects, without_none
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart
 from sidestream.messages.references import Replays
+from sidestream.output import OutputSchema
 from sidestream.providers.anthropic.context import (
     INLINE_TOOLS,
     PROVIDER_NAME,
@@ -44,7 +45,7 @@ from sidestream.providers.anthropic.options import (
 from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.threads import CREATE_ONLY, is_paused, start_thread
 from sidestream.providers.anthropic.versions import BETAS, has_inline_tools, has_native_output
-from sidestream.providers.protocol import CompactionPlan, ModelRequest, OutputSchema
+from sidestream.providers.protocol import CompactionPlan, ModelRequest
 from sidestream.providers.shared.attachments import ContainerFiles
 from sidestream.providers.shared.continuation import LastContainer, last_container, replay_notices
 from sidestream.providers.shared.encoding import EncodedRequest, checked_options, given, merged, nothing_to_send

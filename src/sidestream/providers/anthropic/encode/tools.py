@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
+from sidestream.output import OutputSchema
 from sidestream.output.json_schema import is_record, nodes
 from sidestream.providers.anthropic.client_actions import OFF_BY_DEFAULT
 from sidestream.providers.anthropic.context import RESULT_TOOL
@@ -22,7 +23,7 @@ from sidestream.providers.anthropic.options import (
     tools_of,
 )
 from sidestream.providers.anthropic.versions import has_native_output, version_of
-from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
+from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared.encoding import check_function_options, given, loose_warning
 from sidestream.providers.shared.hosting import allowed_names, refuse, refuse_approval, require_hosted, without_repeats
 from sidestream.tools.server_side import (
@@ -37,6 +38,7 @@ from sidestream.tools.server_side import (
     WebFetch,
     WebSearch,
 )
+from sidestream.tools.spec import ToolSpec
 
 _WHO = "Anthropic"
 

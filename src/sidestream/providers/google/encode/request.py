@@ -16,10 +16,11 @@ from sidestream.providers.google.encode.contents import ContentsTarget, encode_c
 from sidestream.providers.google.encode.server_side import server_side_tools_of, tool_entries
 from sidestream.providers.google.options import GoogleImageOutput, GoogleMaps, GoogleOptions
 from sidestream.providers.google.settings import SETTINGS
-from sidestream.providers.protocol import ModelRequest, ToolSpec
+from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared import encoding
 from sidestream.providers.shared.continuation import replay_notices
 from sidestream.providers.shared.settings_mapping import with_settings
+from sidestream.tools.spec import ToolSpec
 
 FINAL_ANSWER_PROMPT = "Give your final answer now, as JSON that follows the schema."
 """Prompt for the second phase of a typed answer, which has no tools."""

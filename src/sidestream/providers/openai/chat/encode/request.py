@@ -8,6 +8,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, objects, without_none
+from sidestream.output import OutputSchema
 from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai.chat.encode import hosted_tools
@@ -20,11 +21,12 @@ from sidestream.providers.openai.chat.options import (
     OpenAIChatOptions,
     settings_of,
 )
-from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
+from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared import encoding
 from sidestream.providers.shared.hosting import require_hosted, without_repeats
 from sidestream.providers.shared.settings_mapping import with_settings
 from sidestream.tools.server_side import CustomTool
+from sidestream.tools.spec import ToolSpec
 
 
 class CompletionsTools(Struct, frozen=True):

@@ -16,10 +16,11 @@ from sidestream.providers.openai.responses.options import (
     ToolEncoding,
     tools_of,
 )
-from sidestream.providers.protocol import ModelRequest, ToolSpec
+from sidestream.providers.protocol import ModelRequest
 from sidestream.providers.shared.encoding import check_function_options, given, loose_warning
 from sidestream.providers.shared.hosting import refuse, require_hosted, without_repeats
 from sidestream.tools import server_side
+from sidestream.tools.spec import ToolSpec
 
 
 def _web_search(tool: server_side.WebSearch, container: str | None) -> JsonObject:
