@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -11,7 +10,7 @@ from sidestream.agent.blocking import RunsBlocking
 from sidestream.agent.checks import (
     check_credentials,
     check_settings,
-    checked_history,
+    checked_output,
     checked_server_side_tools,
     checked_tools,
 )
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from typing import Literal, Self, Unpack
 
     from aiohttp import ClientSession
+    from typing_extensions import TypeVar as _TypeVar
 
     from sidestream.agent.hooks import HookChain, Hooks
     from sidestream.agent.media import MediaResult
@@ -79,9 +79,6 @@ if TYPE_CHECKING:
     from sidestream.transport.calls import Auth, Transport
     from sidestream.turn.state import RunState, TurnState
     from sidestream.wire.limiter import Limiter
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar as _TypeVar
 
     T = _TypeVar("T", default=str)
 else:
@@ -180,7 +177,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         self.context = settings.get("context")
         self.evidence = settings.get("evidence")
         self._windows = ContextWindows(self.limits)
-        self.output_type = _typed(output_type)
+        self.output_type = checked_output(output_type)
         self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
         self._result_metadata: ResultMetadata = settings.get("result_metadata", "accumulated")
         self.telemetry = settings.get("telemetry", True)
@@ -296,12 +293,13 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
     def _begun(
         self, prompt: Prompt, output: Any, call: CallSettings, hooks: RunHooks | None, errors: StreamErrors
     ) -> Run[Any]:
+        from sidestream.agent.setup import new_state
         from sidestream.run.prompts import user_message
 
         refuse_unknown(call, CallSettings)
         call = override_of(self).applied(call)
         message = user_message(prompt)
-        return self._run(_new_state(message, call), output, call, opening=(message,), hooks=hooks, errors=errors)
+        return self._run(new_state(message, call), output, call, opening=(message,), hooks=hooks, errors=errors)
 
     @overload
     def resume(
@@ -372,10 +370,11 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         call = override_of(self).applied(call)
         if "history" in call:
             raise ConfigurationError("history cannot be set for a resumed run, which has its own; leave it out")
+        from sidestream.agent.setup import new_run_id
         from sidestream.turn.interruptions import resumed_state
 
         turn_state, decided = resumed_state(state, decisions)
-        turn_state.run_id = turn_state.run_id or _new_run_id()  # A fork may begin with a message.
+        turn_state.run_id = turn_state.run_id or new_run_id()  # A fork may begin with a message.
         return self._run(turn_state, output, call, decisions=decided, hooks=hooks, errors=errors)
 
     @overload
@@ -457,6 +456,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
     ) -> AsyncGenerator[MediaResult]:
         """Generate files of these `mime_types`, and yield them in chunks, with previews as they arrive."""
         from sidestream.agent.media import media_call, media_chunks, media_plan
+        from sidestream.agent.setup import new_state
         from sidestream.run.prompts import user_message
         from sidestream.run.system import extended
 
@@ -466,7 +466,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         system = extended(call.get("system", self.system), plan.instruction)
         changed = media_call(plan, {**call, "system": system}, self.server_side_tools, self.options)
         message = user_message(prompt)
-        state = _new_state(message, call)
+        state = new_state(message, call)
         return media_chunks(self._run(state, None, changed, opening=(message,), model=maker), plan)
 
     def as_tool(
@@ -532,7 +532,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         check_policy(policy)
         system = call.get("system", self.system)
         check_system(system)
-        typed = self.output_type if output is None else _typed(output)
+        typed = self.output_type if output is None else checked_output(output)
         context, evidence = call.get("context", self.context), call.get("evidence", self.evidence)
         plan = SetupPlan(
             call=call,
@@ -592,26 +592,6 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         """Return the models of a run in the order in which they are tried. A media model has no fallback."""
         models = override_of(self).models
         return self._candidates if models is None and model is None else (self._chosen,)
-
-
-def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:
-    """Create the state of a run that starts with this message, after the call's history."""
-    from sidestream.turn.state import TurnState
-
-    return TurnState(run_id=_new_run_id(), messages=[*checked_history(call.get("history", ())), message])
-
-
-def _new_run_id() -> str:
-    return f"run_{os.urandom(16).hex()}"
-
-
-def _typed(spec: Any) -> OutputType[Any] | None:
-    """Read an output type. Text needs none, since agents answer with it anyway."""
-    if spec is None or spec is str:
-        return None
-    from sidestream.output import output_type
-
-    return output_type(spec)
 
 
 def _chain(hooks: Sequence[Hooks]) -> HookChain | None:

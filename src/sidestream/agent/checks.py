@@ -18,6 +18,7 @@ from sidestream.tools.toolset import Toolset
 if TYPE_CHECKING:
     from sidestream.agent.settings import Tools
     from sidestream.messages.message import ChatMessage
+    from sidestream.output import OutputType
 
 _WORDY = {"message_metadata", "result_metadata", "tool_errors"}
 """Settings whose values are words."""
@@ -90,6 +91,15 @@ def checked_model(model: Any) -> ChatModel:
         f"the model must be a string such as 'anthropic' or 'openai-responses:gpt-5.6', or a ChatModel, not "
         f"{shown(model)}"
     )
+
+
+def checked_output(spec: Any) -> OutputType[Any] | None:
+    """Read an output type. Text needs none, since agents answer with it anyway."""
+    if spec is None or spec is str:
+        return None
+    from sidestream.output import output_type
+
+    return output_type(spec)
 
 
 def checked_history(history: Iterable[ChatMessage]) -> list[ChatMessage]:
