@@ -30,7 +30,7 @@ from sidestream.store.queries import POSTS
 from sidestream.store.records import Row, open_run
 from sidestream.text.redaction import redact
 from sidestream.tools.approvals import PendingApproval
-from sidestream.turn.state import AwaitDecision, Over
+from sidestream.turn.state import AwaitDecision
 
 INTERVAL_S = 0.05
 """Seconds between writes of a run's output to the log, which is when subscribers see it."""
@@ -305,7 +305,8 @@ class Worker:
     async def _carried(self, claim: Claim, chat: Chat[Any], run: Run[Any], store: FencedStore, job: Job) -> Outcome:
         """Execute a run, and return how far its conversation has come."""
         await self.carry(claim, run)
-        if not isinstance(run.turn.command, Over) or chat.store_error is not None:
+        # A run that was left is over in this process, but not in its log.
+        if chat.status != "complete" or chat.store_error is not None:
             return await self.outcome(chat, store, job)
         await self._store.clear_posts(chat.id)
         return Outcome(position=chat.head)  # The log has the whole run, so it need not be read again.
