@@ -39,7 +39,8 @@ class Recorder:
         self.results.append(_flat(value))
 
     def as_json(self) -> dict[str, Any]:
-        return vars(self)
+        # A copy: Python 3.13.0 empties lists that only the dict of a collected object still holds.
+        return dict(vars(self))
 
 
 def _flat(value: Any) -> dict[str, Any]:

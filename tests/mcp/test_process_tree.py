@@ -95,6 +95,14 @@ async def ignored_by_a_child() -> str:
     return printed.decode().strip()
 
 
+def signals(mask: str) -> int:
+    """A mask of signals as the kernel writes it, without those that the C library keeps to itself.
+
+    It sets the two before the first real-time signal as it likes: a process that it spawns ignores them.
+    """
+    return int(mask, 16) & ~(0b11 << 31)
+
+
 @requirement("F43")
 async def test_server_gets_arguments_environment_and_signals_as_child(
     monkeypatch: pytest.MonkeyPatch,
@@ -116,7 +124,7 @@ async def test_server_gets_arguments_environment_and_signals_as_child(
     assert environment == child_environment((), given)
     assert facts["descriptors"][:3] == ["0", "1", "2"]
     assert len(facts["descriptors"]) == 4  # and the folder that is being listed
-    assert facts["ignored"] == await ignored_by_a_child()
+    assert signals(facts["ignored"]) == signals(await ignored_by_a_child())
 
 
 @requirement("F43")

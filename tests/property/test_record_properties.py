@@ -145,7 +145,7 @@ USED = Usage(server_tool_use={"web_search": True})
         MessageAdded(ChatMessage("user", (TextPart(LONG), TextPart(5)))),  # pyright: ignore[reportArgumentType]
         MessageAdded(ChatMessage("boss", (TextPart("x"),))),  # pyright: ignore[reportArgumentType]
         RunStarted("m", details={"x": object()}),
-        RunStarted("m", details=nested(3000)),
+        RunStarted("m", details=nested(100_000)),  # more than any Python version encodes
         RunStarted("m", details={"x": 10**5000}),
         Segment("text", ()),
         Segment("step-finish", (StepFinish(0, "stop", USED),)),

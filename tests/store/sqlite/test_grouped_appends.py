@@ -39,13 +39,16 @@ class Talks:
 
     async def content(self) -> tuple[list[ConversationInfo], list[list[Row]]]:
         """The list of conversations, and the rows of each."""
-        self._writer.close()
+        self.close()
         store = SqliteStore(self.path)
         try:
             found = await store.conversations(2 * COUNT)
             return found, [await store.read(info.id) for info in found]
         finally:
             await store.aclose()
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def opening(number: int, token: str | None = None) -> Append:
@@ -93,6 +96,7 @@ async def test_grouped_appends_fail_only_those_with_conflict(tmp_path: Path) -> 
         FencedError,
         type(None),
     ]
+    talks.close()
 
 
 async def test_new_conversations_and_blobs_are_written_beside_group(tmp_path: Path) -> None:

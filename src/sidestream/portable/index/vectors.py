@@ -49,7 +49,11 @@ def connect(path: Path, driver: Driver | None = None) -> tuple[VectorConnection,
 def _plain(path: Path) -> sqlite3.Connection:
     # Opened and used by one thread, but possibly closed by another.
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except sqlite3.Error:  # The file is damaged.
+        connection.close()
+        raise
     return connection
 
 
