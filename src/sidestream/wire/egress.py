@@ -68,7 +68,7 @@ def head_first(connector: aiohttp.TCPConnector) -> aiohttp.TCPConnector:
 
 
 def arrived_messages(socket: Any) -> tuple[Sequence[Any], Callable[[], Awaitable[Any]]]:
-    """Return the WebSocket messages that have arrived, each first in its tuple, and a function that takes the next one.
+    """Return the WebSocket messages that have arrived, each with its size, and a function that takes the next one.
 
     `receive()` costs more than routing an event. Returns no messages if this aiohttp stores them differently.
     """

@@ -196,7 +196,7 @@ class SocketConnection:
             stream = self._last
             # Most events are deltas of the same response as before. Route them without parsing.
             if stream is not None and event.endswith(self._tails) and event.startswith(plain_heads):
-                stream.push(event, *await self._arrived_deltas())
+                stream.push(event, *await self._arrived_deltas(event))
                 continue
             head = head_of(event)
             lane = head.lane
@@ -208,17 +208,20 @@ class SocketConnection:
             else:
                 self._deliver(stream, head.type, event)
 
-    async def _arrived_deltas(self) -> list[bytes]:
-        """Take the deltas that have arrived since, as long as they belong to the same response."""
+    async def _arrived_deltas(self, event: bytes) -> list[bytes]:
+        """Take the deltas that have arrived since, as long as they begin and end like this one."""
         arrived, take = self._arrived
-        plain_heads, tails = self.codec.plain_heads, self._tails
+        if not arrived:
+            return []
+        head = next(filter(event.startswith, self.codec.plain_heads))
+        tail = next(filter(event.endswith, self._tails))
         deltas: list[bytes] = []
-        while arrived and (message := arrived[0][0]).type is WSMsgType.TEXT:
-            event: bytes = message.data
-            if not event.endswith(tails) or not event.startswith(plain_heads):
+        for (kind, data, _), _ in arrived:
+            if kind is not WSMsgType.TEXT or not data.endswith(tail) or not data.startswith(head):
                 break
+            deltas.append(data)
+        for _ in deltas:
             await take()
-            deltas.append(event)
         return deltas
 
     def _deliver(self, stream: SocketStream, kind: str, event: bytes) -> None:
