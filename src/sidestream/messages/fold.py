@@ -88,10 +88,12 @@ class Batch:
 
     def grow(self, kind: type[TextDelta | ReasoningDelta | ToolInputDelta], block: str, texts: list[str]) -> None:
         """Append a delta of a block for each of these texts."""
-        if len(texts) > 1:
+        if len(texts) == 1:
+            self.parts.append(kind(block, texts[0]))
+        elif texts:
             joined = None if kind is ToolInputDelta else kind(block, "".join(texts))
             self._runs.append((len(self.parts), len(texts), joined))
-        self.parts += map(kind, repeat(block), texts)
+            self.parts += map(kind, repeat(block), texts)
 
     def grow_input(self, events: Iterable[ToolEvent], call: str, texts: list[str]) -> None:
         """Append the tool event and the delta of a hosted call's input for each of these texts."""
@@ -99,15 +101,11 @@ class Batch:
             self._runs.append((len(self.parts), 2 * len(texts), None))
             self.parts += chain.from_iterable(zip(events, map(ToolInputDelta, repeat(call), texts), strict=True))
 
-    def joined(self) -> list[StreamPart]:
-        """Return the parts with the deltas of a block joined."""
-        return self._shortened(has_inputs=True)
+    def joined(self, *, has_inputs: bool) -> list[StreamPart]:
+        """Return the parts with the deltas of a block joined.
 
-    def without_inputs(self) -> list[StreamPart]:
-        """Return the parts with the deltas of a block joined, and without those of an input and their events."""
-        return self._shortened(has_inputs=False)
-
-    def _shortened(self, *, has_inputs: bool) -> list[StreamPart]:
+        Without inputs, the deltas of an input and their events are left out.
+        """
         if not self._runs:
             return self.parts
         shortened: list[StreamPart] = []
@@ -171,14 +169,11 @@ class MessageFold:
         self.policy = policy
         self.is_logged = is_logged
         """Whether a log records the run, and stores the fields that only a full replay needs."""
+        self.keeps_events = is_logged or policy == "full"
+        """Whether tool events are part of the message's metadata or of the log."""
         self.joined: Sequence[StreamPart] = ()
         """Parts of the last `feed_all` with consecutive text deltas joined, for the log."""
         self.state = state or FoldState()
-
-    @property
-    def keeps_events(self) -> bool:
-        """Whether tool events are part of the message's metadata or of the log."""
-        return self.is_logged or self.policy == "full"
 
     def end_round(self) -> list[ChatMessage]:
         """Return the message with the results of a round of client tools, in the order of their calls."""

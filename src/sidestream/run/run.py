@@ -157,16 +157,16 @@ class Run(Generic[T]):
     async def _parts(self) -> AsyncGenerator[StreamPart]:
         """Yield the parts. A generator resumes faster than a coroutine begins."""
         ready = self._ready
-        while True:
-            while ready:
-                yield ready.popleft()
-            try:
-                part = await self.__anext__()
-            except StopAsyncIteration:
-                return
-            yield part
+        while ready or await self._arrive():
+            yield ready.popleft()
 
     async def __anext__(self) -> StreamPart:
+        if self._ready or await self._arrive():
+            return self._ready.popleft()
+        raise StopAsyncIteration
+
+    async def _arrive(self) -> bool:
+        """Wait for the next parts. Returns False at the end, and raises the error of a failed run once."""
         ready, driver = self._ready, self._driver
         try:
             while not ready:
@@ -177,12 +177,12 @@ class Run(Generic[T]):
             raise
         except StopAsyncIteration:
             if not self._raises or driver.error is None:
-                raise
+                return False
         if not ready:
             # Outside the handler, which would replace the context of a tool's own exception.
             self._raises = False
             raise self._failure()
-        return ready.popleft()
+        return True
 
     def _failure(self) -> BaseException:
         """Return the exception that a failed run raises, which is the tool's own if a tool ended the run."""
@@ -206,11 +206,9 @@ class Run(Generic[T]):
 
     async def batch(self) -> list[StreamPart]:
         """Wait for the next parts and return all that have arrived, or none at the end."""
-        try:
-            parts = [await self.__anext__()]
-        except StopAsyncIteration:
-            return []
-        parts += self._ready
+        if not self._ready:
+            await self._arrive()
+        parts = [*self._ready]
         self._ready.clear()
         return parts
 
@@ -228,11 +226,7 @@ class Run(Generic[T]):
         try:
             for chunk in chunking.opening():
                 yield chunk
-            while True:
-                try:
-                    ready.appendleft(await self.__anext__())
-                except StopAsyncIteration:
-                    break
+            while ready or await self._arrive():
                 for chunk in chunking.feed_all(ready):
                     yield chunk
             if self.error is not None:

@@ -142,7 +142,8 @@ class Turn:
 
     def set_logged(self) -> None:
         """Note that a log records the run, so messages may refer to it."""
-        self._ledger.fold.is_logged = True
+        fold = self._ledger.fold
+        fold.is_logged = fold.keeps_events = True
 
     # Requests and answers
 
@@ -215,7 +216,7 @@ class Turn:
         """Handle parts of the answer. `downloads` are its files, known once `finish` is among the parts."""
         batch = Batch(parts) if isinstance(parts, list) else parts
         fold = self._ledger.fold
-        folded = batch.joined() if fold.keeps_events else batch.without_inputs()
+        folded = batch.joined(has_inputs=fold.keeps_events)
         if self._has_fallback and any(map(is_output, batch.parts)):
             self._has_fallback = False
         state = self.state
@@ -224,7 +225,7 @@ class Turn:
             fold.feed_all(folded)
         else:
             batch = batch.changed(_CHANGED, self._changed)
-            self._emit(batch.joined() if fold.keeps_events else batch.without_inputs())
+            self._emit(batch.joined(has_inputs=fold.keeps_events))
         if batch.parts and fold.is_logged:
             self.outbox.joined = len(batch.parts), fold.joined
         if state.ending is not None and downloads and state.ending.reason != "error":

@@ -42,7 +42,7 @@ class Splitter:
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the data of each complete event. Raises ProtocolError if an event exceeds the cap."""
         events: list[bytes] = []
-        self._add(chunk, events)
+        (self._split if len(chunk) < _ALIKE_BYTES else self._add)(chunk, events)
         return events
 
     def _add(self, chunk: bytes, events: list[bytes]) -> None:
@@ -72,19 +72,15 @@ class Splitter:
     def _split(self, chunk: bytes, events: list[bytes]) -> None:
         if not self._plain or b"\r" in chunk:
             chunk = self._normalised(chunk)
-        elif not self._partial and chunk.find(b"\n\n") == (size := len(chunk)) - 2 and size <= self._cap:
+        elif chunk.endswith(b"\n\n") and not self._partial and (size := len(chunk)) <= self._cap:
             # The fast path for one event in each packet.
             at = chunk.find(b"\n") + 1
-            if at < size - 1:
-                if (
-                    chunk.startswith(b"event:")
-                    and chunk.startswith(b"data: {", at)
-                    and chunk.find(b"\n", at) == size - 2
-                ):
-                    events.append(chunk[at + 6 : -2])
-                    return
-            elif chunk.startswith(b"data: {"):
-                events.append(chunk[6:-2])
+            if at == size - 1:
+                at = 0
+            elif not chunk.startswith(b"event:") or chunk.find(b"\n", at) != size - 2:
+                at = size
+            if chunk.startswith(b"data: {", at):
+                events.append(chunk[at + 6 : -2])
                 return
         partial = self._partial
         if partial:
