@@ -1,5 +1,6 @@
 """The requests of a run in its log: each is recorded as what it changes, and can be read whole."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from sidestream.store.records import REQUEST, RESPONSE, ResponseReceived, Row, u
 from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript, error_reply, sse
 from sidestream.tools.server_side import RemoteMCP
 from support.stores import Opens
+from support.waiting import eventually
 
 PROMPT = "You look things up for people, and say where they are. " * 8
 TOKEN = "mcp-token-4711-abcdef"
@@ -130,13 +132,21 @@ async def test_texts_of_tools_are_not_stored_twice(store: Store) -> None:
     assert said.count(b"Where is the stapler that") == 1
 
 
-async def test_corrected_text_is_not_stored_twice(store: Store) -> None:
+@pytest.mark.parametrize("is_late", [False, True], ids=["at once", "after the log has its beginning"])
+async def test_corrected_text_is_not_stored_twice(store: Store, is_late: bool) -> None:
     words = ["The stapler is certainly not ", "in the first drawer of the cupboard, ", "so I look again to be sure."]
     events = ResponsesScript().text(words).function_call("find", {"name": "stapler"}).events()
-    lossy = sse([event for event in events if event.get("delta") != words[1]])
-    async with FakeProvider([lossy, ResponsesScript().text("In the second.").reply()]) as fake:
+    lossy: list[Any] = [event for event in events if event.get("delta") != words[1]]
+    is_logged = asyncio.Event()
+    if is_late:
+        lossy.insert([event.get("delta") for event in lossy].index(words[0]) + 1, is_logged)
+    async with FakeProvider([sse(lossy), ResponsesScript().text("In the second.").reply()]) as fake:
         agent = agent_at(fake, options=OpenAIResponsesOptions(store=False))
-        await Chat(agent, store=store, id="talk").send("Where is the stapler?")
+        sending = asyncio.ensure_future(Chat(agent, store=store, id="talk").send("Where is the stapler?"))
+        if is_late:
+            await eventually(lambda: rows(store, "text-delta"))
+        is_logged.set()
+        await sending
     assert "".join(words) in str((await sent(store))[-1])
     assert b"".join(row.body for row in await store.read("talk")).count("".join(words).encode()) == 1
 

@@ -176,9 +176,10 @@ def text_of(body: Body) -> str:
             return jsontext.dumps(result).decode()
         case Segment(parts=(ToolCall() as call,)):
             return call.input_text or jsontext.dumps(call.input).decode()
+        case Segment(parts=(*_, TextEnd(text=str(final)))) if final:
+            return final
         case Segment(parts=(TextStart(), *rest)):
-            final = next((part.text for part in rest if isinstance(part, TextEnd) and part.text is not None), None)
-            return final or "".join(part.delta for part in rest if isinstance(part, TextDelta))
+            return "".join(part.delta for part in rest if isinstance(part, TextDelta))
         case _:
             return ""
 
