@@ -27,20 +27,23 @@ def base_url_in(variable: str | None) -> str | None:
 
 
 def _problem_of(url: str) -> str | None:
-    shown = repr(redact_url(url))
     try:
         parts = urlsplit(url.strip())
         host = parts.hostname
         _ = parts.port  # raises if it is not a number
     except ValueError as error:
-        return f"the base URL {shown} is invalid: {redact(str(error))}"
+        return f"the base URL {_shown(url)} is invalid: {redact(str(error))}"
     if parts.scheme not in ("http", "https") or not host:
-        return f"the base URL {shown} must start with http:// or https:// and have a host"
+        return f"the base URL {_shown(url)} must start with http:// or https:// and have a host"
     if parts.username or parts.password:
         return "the base URL contains a user or password; pass auth or headers to Agent instead"
     if parts.query or parts.fragment:
-        return f"the base URL {shown} must not have a query or fragment: paths are appended to it"
+        return f"the base URL {_shown(url)} must not have a query or fragment: paths are appended to it"
     return None
+
+
+def _shown(url: str) -> str:
+    return repr(redact_url(url))
 
 
 def is_loopback(url: str) -> bool:
