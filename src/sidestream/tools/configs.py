@@ -1,5 +1,7 @@
 """Configuration as frozen values, validated on creation with errors that name the allowed values."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
 from types import UnionType
@@ -205,7 +207,7 @@ class Combination(Config, frozen=True, kw_only=True, tag="combination"):
 
     operator: Literal["and", "or"] = "and"
     """Whether all filters must match, or any."""
-    filters: Sequence["Comparison | Combination"]
+    filters: Sequence[Comparison | Combination]
     """The filters."""
 
 

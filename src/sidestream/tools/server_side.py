@@ -4,6 +4,8 @@ A field left at its default is not sent, so that the provider's own default appl
 a field raises `UnsupportedError`; none is ignored silently.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -225,8 +227,7 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     max_file_mb: Count | None = None
     """Maximum size in MiB of a file that local code delivers. None means 128. A larger one is named in a note."""
     max_output_kb: Count | None = None
-    """Maximum output of one call of local code for the model in KiB. None means 64. The middle of more is cut, with a
-    note."""
+    """Maximum output of a local call for the model in KiB. None means 64. The middle of more is cut, with a note."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
