@@ -30,7 +30,7 @@ from sidestream.tools.configs import (
     SkillReference,
     Svg,
     ToolFilter,
-    config_fields,
+    defaults_of,
     is_path as is_path,
     refuse_together,
 )
@@ -84,8 +84,8 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     @property
     def is_local(self) -> bool:
         """Whether the settings can only be satisfied by running locally."""
-        defaults = config_fields(type(self))
-        return self.via is not None or any(getattr(self, name) != defaults[name][1] for name in self.here_only)
+        defaults = defaults_of(type(self))
+        return self.via is not None or any(getattr(self, name) != defaults[name] for name in self.here_only)
 
     @property
     def answers_here(self) -> bool:
