@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from sidestream.errors import ConfigurationError
 from sidestream.text.redaction import hidden_url, redact, redact_url
 
-_LOOPBACK = re.compile(r"localhost|.*\.localhost|127(\.\d+){3}|::1")
+_LOOPBACK = r"localhost|.*\.localhost|127(\.\d+){3}|::1"
 
 
 def checked_base_url(url: str) -> str:
@@ -48,7 +48,7 @@ def _shown(url: str) -> str:
 
 def is_loopback(url: str) -> bool:
     """Return whether the URL points to this machine, where servers rarely require a key."""
-    return _LOOPBACK.fullmatch(urlsplit(url).hostname or "") is not None
+    return re.fullmatch(_LOOPBACK, urlsplit(url).hostname or "") is not None
 
 
 def has_variable(names: Sequence[str]) -> bool:
@@ -73,18 +73,18 @@ def url_from_variables(template: str, *, who: str) -> str:
             raise ConfigurationError(f"{name} must be letters, digits, '.', '_' and '-', not {found!r:.80}")
         return found
 
-    return _PLACE.sub(value, template)
+    return re.sub(_PLACE, value, template)
 
 
 def missing_variables(*templates: str) -> tuple[str, ...]:
     """Return the variables that these URLs need and that are not set, as in `A or B`."""
-    places = [_variables_of(place) for template in templates for place in _PLACE.finditer(template)]
+    places = [_variables_of(place) for template in templates for place in re.finditer(_PLACE, template)]
     return tuple(
         dict.fromkeys(" or ".join(names) for names, default in places if not default and not has_variable(names))
     )
 
 
-_PLACE = re.compile(r"\{([^}]+)\}")
+_PLACE = r"\{([^}]+)\}"
 
 
 def _variables_of(place: re.Match[str]) -> tuple[list[str], str]:
