@@ -11,8 +11,8 @@ from requirements import requirement
 from sidestream.errors import ConfigurationError
 from sidestream.providers.anthropic import AnthropicOptions
 from sidestream.providers.openai.responses.options import OpenAIResponsesOptions, Reasoning
-from sidestream.tools.configs import changed, levels_of, merged_configs
-from sidestream.tools.server_side import WebSearch
+from sidestream.tools.configs import Config, changed, config_fields, defaults_of, levels_of, merged_configs
+from sidestream.tools.server_side import RemoteMCP, WebSearch
 
 AGENT = OpenAIResponsesOptions(store=False, temperature=0.1, reasoning=Reasoning(effort="low", summary="auto"))
 
@@ -95,3 +95,27 @@ def test_changed_config_is_validated() -> None:
     assert changed(AGENT, temperature=0.7) == msgspec.structs.replace(AGENT, temperature=0.7)
     with pytest.raises(ConfigurationError):
         changed(AGENT, temperature=7)
+
+
+@pytest.mark.parametrize("config", [AnthropicOptions, OpenAIResponsesOptions, RemoteMCP, WebSearch])
+def test_defaults_match_those_of_msgspec(config: type[Config]) -> None:
+    expected = {
+        field.name: field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(config)
+    }
+    assert defaults_of(config) == expected
+    assert {name: default for name, (_, default) in config_fields(config).items()} == expected
+
+
+def test_empty_dict_is_copied() -> None:
+    body: dict[str, Any] = {}
+    options = OpenAIResponsesOptions(extra_body=body)
+    body["store"] = True
+    assert options.extra_body == {}
+    assert OpenAIResponsesOptions().extra_body is not OpenAIResponsesOptions().extra_body
+
+
+def test_empty_dict_is_refused_for_other_types() -> None:
+    empty: Any = {}
+    with pytest.raises(ConfigurationError):
+        OpenAIResponsesOptions(temperature=empty)

@@ -22,7 +22,7 @@ from sidestream.providers.protocol import (
 )
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.arguments import InvalidArgumentsError
-from sidestream.tools.configs import config_fields
+from sidestream.tools.configs import defaults_of
 from sidestream.tools.grants import pin_of
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import CodeInterpreter, FileSearch, MCPApproval, RemoteMCP, ServerSideTool
@@ -276,8 +276,8 @@ def _may_run_here(tool: ServerSideTool, is_answered: bool) -> bool:
 
 def _local_settings(tool: ServerSideTool) -> str:
     """Format the tool as its user wrote it, with the settings that only local execution has."""
-    fields, names = config_fields(type(tool)), sorted(tool.here_only | {"via"})
-    given = [f"{name}=…" for name in names if getattr(tool, name) != fields[name][1]]
+    defaults, names = defaults_of(type(tool)), sorted(tool.here_only | {"via"})
+    given = [f"{name}=…" for name in names if getattr(tool, name) != defaults[name]]
     return f"{type(tool).__name__}({', '.join(given)})"
 
 

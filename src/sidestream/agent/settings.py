@@ -13,7 +13,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import MapsSettings, Settings
 from sidestream.text.redaction import Secret, hidden, hidden_url
-from sidestream.tools.configs import Config, config_fields, levels_of, merged_configs, without_tools
+from sidestream.tools.configs import Config, defaults_of, levels_of, merged_configs, without_tools
 from sidestream.tools.context import DepsT
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def hide_secrets(given: AgentSettings) -> None:
 
 def model_settings(given: Mapping[str, Any]) -> ModelSettings:
     """Return the portable settings among those given. Raises ConfigurationError for invalid ones."""
-    return ModelSettings(**{name: given[name] for name in config_fields(ModelSettings) if name in given})
+    return ModelSettings(**{name: given[name] for name in defaults_of(ModelSettings) if name in given})
 
 
 def call_settings(base: ModelSettings, call: Mapping[str, Any], model: ChatModel) -> tuple[ModelSettings, list[str]]:
@@ -190,7 +190,7 @@ def call_settings(base: ModelSettings, call: Mapping[str, Any], model: ChatModel
 
     Returns the settings, and warnings for unsupported ones.
     """
-    given = call.keys() & config_fields(ModelSettings).keys()
+    given = call.keys() & defaults_of(ModelSettings).keys()
     settings = merged_configs(base, model_settings(call)) if given else base
     if not levels_of(settings):
         return settings, []

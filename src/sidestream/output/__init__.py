@@ -4,7 +4,6 @@ May import the modules at the root of `sidestream`. pydantic is loaded when the 
 package is imported.
 """
 
-from sidestream.output.types import OutputSchema, OutputType, output_type
-from sidestream.output.validators import OutputError
+from sidestream.output.types import OutputError, OutputSchema, OutputType, output_type
 
 __all__ = ["OutputError", "OutputSchema", "OutputType", "output_type"]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from sidestream.parts import Finish, Usage
 from sidestream.prices.price import Bill, Charge, Price, TokenKind
 
+_TABLE = Path(__file__).with_name("table.json")
 _DATED = r"-(\d{8}|\d{4}-\d{2}-\d{2})$"
 
 
@@ -61,9 +63,8 @@ class _StoredTable(Struct):
 @cache
 def price_table() -> PriceTable:
     """Load the built-in prices, once."""
-    from importlib.resources import files
-
-    table = msgspec.json.decode((files("sidestream.prices") / "table.json").read_bytes(), type=_StoredTable)
+    # Not by `importlib.resources`, whose import takes longer than all that a first run does with prices.
+    table = msgspec.json.decode(_TABLE.read_bytes(), type=_StoredTable)
     lists = {name: PriceList(prices) for name, prices in table.lists.items()}
     return PriceTable(table.date, table.source, lists, table.fees)
 

@@ -1,5 +1,7 @@
 """Portable model settings, which have the same meaning for every provider."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 

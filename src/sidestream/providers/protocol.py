@@ -104,9 +104,10 @@ class Recovery(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """An error pattern, and the recovery for errors that match it."""
+    """A regular expression, and the recovery for errors that it matches."""
 
-    pattern: re.Pattern[str]
+    pattern: str
+    """Compiled when an error is matched, since most programs see no refusal."""
     recovery: Recovery
 
     @staticmethod
@@ -115,7 +116,7 @@ class Refusal(Struct, frozen=True):
         if error.status not in _REFUSED:
             return None
         said = f"{error.code or ''} {error.message}"
-        return next((refusal.recovery for refusal in refusals if refusal.pattern.search(said)), None)
+        return next((refusal.recovery for refusal in refusals if re.search(refusal.pattern, said)), None)
 
 
 _REFUSED = frozenset({400, 404, 410, None})  # errors in a stream have no status

@@ -1,5 +1,7 @@
 """The settings of a run besides its turn, and the protocols of its recorder and listener."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
@@ -71,7 +73,7 @@ class ObservedRun(Protocol):
 class RunListener(Protocol):
     """Observes one run. Its methods are called in the order of events, and must not raise."""
 
-    def started(self, turn: "Turn", settings: ObservedRun) -> None:
+    def started(self, turn: Turn, settings: ObservedRun) -> None:
         """Handle the start or resumption of the run."""
         ...
 
@@ -163,7 +165,7 @@ class Recorder(Protocol):
         """Record that a tool waits for the user or for work in another process."""
         ...
 
-    def checked(self, check: "EvidenceChecked", pages: Mapping[str, bytes]) -> None:
+    def checked(self, check: EvidenceChecked, pages: Mapping[str, bytes]) -> None:
         """Record a check of citations, with the pages that were read, by digest."""
         ...
 
@@ -271,7 +273,7 @@ class RunHooks(Struct, frozen=True):
     """Callbacks and observers of a run."""
 
     recorder: Recorder | None = None
-    ended: "Callable[[Turn], None] | None" = None
+    ended: Callable[[Turn], None] | None = None
     """Called once when the run has ended or waits, unless it failed."""
     decided: Callable[[Sequence[Decision]], None] | None = None
     """Called once before decisions take effect. They have no effect if it raises ApprovalError."""
@@ -300,7 +302,7 @@ class ModelSetup(Struct, kw_only=True):
     """Policies of remote MCP servers, by label, wherever they are called from."""
     warnings: tuple[str, ...] = ()
     """Warnings for the start of the stream, besides those of encoding the request."""
-    context: "ContextKeeper | None" = None
+    context: ContextKeeper | None = None
     """Keeps the history within the model's window. None means that it is not shortened."""
     price: Callable[[Finish], Usage] | None = None
     """Function that adds the cost to the usage of a response."""
@@ -355,7 +357,7 @@ class RunSettings(ModelSetup, kw_only=True):
         return self.output is not None
 
     def request(
-        self, turn: "Turn", system: str | None, replays: LoadedReplays, steers: Iterable[Steer] = ()
+        self, turn: Turn, system: str | None, replays: LoadedReplays, steers: Iterable[Steer] = ()
     ) -> ModelRequest:
         """Build the next request to the model, with the user's messages since the last one."""
         self.first_step = turn.state.step if self.first_step is None else self.first_step
@@ -376,11 +378,11 @@ class RunSettings(ModelSetup, kw_only=True):
             compaction=self.context.compaction if self.context is not None else None,
         )
 
-    async def system_text(self, turn: "Turn") -> str | None:
+    async def system_text(self, turn: Turn) -> str | None:
         """Return the system prompt of the next request. Raises ConfigurationError if its function fails."""
         return await system_text(self.system, lambda: self.run_context(turn))
 
-    def run_context(self, turn: "Turn") -> RunContext[Any]:
+    def run_context(self, turn: Turn) -> RunContext[Any]:
         """Return what a function of the program may know about the run."""
         return RunContext(
             deps=self.deps,

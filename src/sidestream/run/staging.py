@@ -2,19 +2,22 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sidestream.jsontext import Json, as_object, text_in
 from sidestream.messages.message import ChatMessage
 from sidestream.parts import File, Finish, StreamPart, ToolCall, ToolEvent, ToolInputDelta, ToolInputStart
-from sidestream.results.citation_marks import CitationMarks
-from sidestream.results.passages import CitablePassage, passages_in
-from sidestream.results.text_blocks import FileLinks, LinkedFile, files_in
 from sidestream.run.settings import CitationCheck
 from sidestream.tools.stages import CallStages, Listing, StageEvent
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.machine import Turn
 from sidestream.turn.rounds import function_of, is_output, of_server
+
+if TYPE_CHECKING:
+    from sidestream.results.citation_marks import CitationMarks
+    from sidestream.results.passages import CitablePassage
+    from sidestream.results.text_blocks import FileLinks, LinkedFile
 
 
 class HeldEnd:
@@ -69,6 +72,11 @@ class Staging:
         self._listings = toolbox.listings
         if not toolbox.is_staged:
             return
+        # Not at the top: a run without such tools has nothing to cite and no files to link to.
+        from sidestream.results.citation_marks import CitationMarks
+        from sidestream.results.passages import passages_in
+        from sidestream.results.text_blocks import FileLinks, files_in
+
         # Only tools with passages add to those that the run began with.
         if self._passages is None or toolbox.has_passages:
             self._passages = passages_in(messages)
@@ -82,6 +90,8 @@ class Staging:
         origin = as_object((file.provider_metadata or {}).get("sidestream"))
         path = origin.get("path")
         if self._files is not None and isinstance(path, str):
+            from sidestream.results.text_blocks import LinkedFile
+
             self._files[path] = LinkedFile(file.name, file.id, text_in(origin, "container_id"))
 
     def expanded(self, parts: Iterable[StreamPart], tools: Mapping[str, Tool]) -> list[StreamPart]:

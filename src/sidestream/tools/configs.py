@@ -1,5 +1,7 @@
 """Configuration as frozen values, validated on creation with errors that name the allowed values."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
 from types import UnionType
@@ -52,10 +54,15 @@ class Config(Struct, metaclass=_RecordsFields, frozen=True, kw_only=True, dict=T
     """Fields that are never sent to a provider."""
 
     def __post_init__(self) -> None:
-        for name, (kind, default) in config_fields(type(self)).items():
+        for name, default in defaults_of(type(self)).items():
             value = getattr(self, name)
             if value is default:
                 continue
+            if type(default) is dict and value == default == {}:
+                # Valid whatever its type. Copied, since the caller may change theirs later.
+                msgspec.structs.force_setattr(self, name, {})
+                continue
+            kind, _ = config_fields(type(self))[name]
             try:
                 checked = msgspec.convert(value, kind)
             except msgspec.ValidationError as error:
@@ -87,7 +94,7 @@ class Config(Struct, metaclass=_RecordsFields, frozen=True, kw_only=True, dict=T
         return list(self._shown())
 
     def _shown(self) -> Iterator[tuple[str, Any]]:
-        for name, (_, default) in config_fields(type(self)).items():
+        for name, default in defaults_of(type(self)).items():
             value = getattr(self, name)
             if value != default:
                 yield name, "***" if name in self.secrets else value
@@ -104,8 +111,8 @@ def levels_of(config: Config) -> Mapping[str, int]:
     recorded: dict[str, int] | None = vars(config).get(_LEVELS)
     if recorded is not None:
         return recorded
-    fields = config_fields(type(config))
-    return {name: AGENT_LEVEL for name, (_, default) in fields.items() if getattr(config, name) != default}
+    defaults = defaults_of(type(config))
+    return {name: AGENT_LEVEL for name, default in defaults.items() if getattr(config, name) != default}
 
 
 def changed(config: ConfigT, **fields: Any) -> ConfigT:
@@ -152,15 +159,21 @@ def unsent_fields(config: type[Config]) -> frozenset[str]:
 
 
 @cache
+def defaults_of(config: type[Config]) -> dict[str, Any]:
+    """Map each field's name to its default, or to NODEFAULT if it has none."""
+    # Not by `msgspec.structs.fields`, which evaluates the annotations of all fields. For options that are not set, a
+    # first run would spend a millisecond on that.
+    names, defaults = config.__struct_fields__, config.__struct_defaults__
+    required = [msgspec.NODEFAULT] * (len(names) - len(defaults))
+    created = [default.factory() if hasattr(default, "factory") else default for default in defaults]
+    return dict(zip(names, [*required, *created], strict=True))
+
+
+@cache
 def config_fields(config: type[Config]) -> dict[str, tuple[Any, Any]]:
     """Map each field's name to its type and default."""
-    return {
-        field.name: (
-            field.type,
-            field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory(),
-        )
-        for field in msgspec.structs.fields(config)
-    }
+    defaults = defaults_of(config)
+    return {field.name: (field.type, defaults[field.name]) for field in msgspec.structs.fields(config)}
 
 
 def allowed_values(kind: Any) -> str:
@@ -205,7 +218,7 @@ class Combination(Config, frozen=True, kw_only=True, tag="combination"):
 
     operator: Literal["and", "or"] = "and"
     """Whether all filters must match, or any."""
-    filters: Sequence["Comparison | Combination"]
+    filters: Sequence[Comparison | Combination]
     """The filters."""
 
 

@@ -4,6 +4,8 @@ A field left at its default is not sent, so that the provider's own default appl
 a field raises `UnsupportedError`; none is ignored silently.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,7 +30,7 @@ from sidestream.tools.configs import (
     SkillReference,
     Svg,
     ToolFilter,
-    config_fields,
+    defaults_of,
     is_path as is_path,
     refuse_together,
 )
@@ -82,8 +84,8 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     @property
     def is_local(self) -> bool:
         """Whether the settings can only be satisfied by running locally."""
-        defaults = config_fields(type(self))
-        return self.via is not None or any(getattr(self, name) != defaults[name][1] for name in self.here_only)
+        defaults = defaults_of(type(self))
+        return self.via is not None or any(getattr(self, name) != defaults[name] for name in self.here_only)
 
     @property
     def answers_here(self) -> bool:
@@ -225,8 +227,7 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     max_file_mb: Count | None = None
     """Maximum size in MiB of a file that local code delivers. None means 128. A larger one is named in a note."""
     max_output_kb: Count | None = None
-    """Maximum output of one call of local code for the model in KiB. None means 64. The middle of more is cut, with a
-    note."""
+    """Maximum output of a local call for the model in KiB. None means 64. The middle of more is cut, with a note."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

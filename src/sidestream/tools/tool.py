@@ -4,6 +4,8 @@ A tool's schema comes from the function's signature and docstring. Running a too
 result that the model can act on. pydantic and griffe are loaded when the first tool is created.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable
 from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from sidestream.errors import ConfigurationError
 from sidestream.text.redaction import hidden_url, redact, redact_url
 
-_LOOPBACK = re.compile(r"localhost|.*\.localhost|127(\.\d+){3}|::1")
+_LOOPBACK = r"localhost|.*\.localhost|127(\.\d+){3}|::1"
 
 
 def checked_base_url(url: str) -> str:
@@ -27,25 +27,28 @@ def base_url_in(variable: str | None) -> str | None:
 
 
 def _problem_of(url: str) -> str | None:
-    shown = repr(redact_url(url))
     try:
         parts = urlsplit(url.strip())
         host = parts.hostname
         _ = parts.port  # raises if it is not a number
     except ValueError as error:
-        return f"the base URL {shown} is invalid: {redact(str(error))}"
+        return f"the base URL {_shown(url)} is invalid: {redact(str(error))}"
     if parts.scheme not in ("http", "https") or not host:
-        return f"the base URL {shown} must start with http:// or https:// and have a host"
+        return f"the base URL {_shown(url)} must start with http:// or https:// and have a host"
     if parts.username or parts.password:
         return "the base URL contains a user or password; pass auth or headers to Agent instead"
     if parts.query or parts.fragment:
-        return f"the base URL {shown} must not have a query or fragment: paths are appended to it"
+        return f"the base URL {_shown(url)} must not have a query or fragment: paths are appended to it"
     return None
+
+
+def _shown(url: str) -> str:
+    return repr(redact_url(url))
 
 
 def is_loopback(url: str) -> bool:
     """Return whether the URL points to this machine, where servers rarely require a key."""
-    return _LOOPBACK.fullmatch(urlsplit(url).hostname or "") is not None
+    return re.fullmatch(_LOOPBACK, urlsplit(url).hostname or "") is not None
 
 
 def has_variable(names: Sequence[str]) -> bool:
@@ -70,18 +73,18 @@ def url_from_variables(template: str, *, who: str) -> str:
             raise ConfigurationError(f"{name} must be letters, digits, '.', '_' and '-', not {found!r:.80}")
         return found
 
-    return _PLACE.sub(value, template)
+    return re.sub(_PLACE, value, template)
 
 
 def missing_variables(*templates: str) -> tuple[str, ...]:
     """Return the variables that these URLs need and that are not set, as in `A or B`."""
-    places = [_variables_of(place) for template in templates for place in _PLACE.finditer(template)]
+    places = [_variables_of(place) for template in templates for place in re.finditer(_PLACE, template)]
     return tuple(
         dict.fromkeys(" or ".join(names) for names, default in places if not default and not has_variable(names))
     )
 
 
-_PLACE = re.compile(r"\{([^}]+)\}")
+_PLACE = r"\{([^}]+)\}"
 
 
 def _variables_of(place: re.Match[str]) -> tuple[list[str], str]:

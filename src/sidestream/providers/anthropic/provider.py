@@ -167,31 +167,29 @@ _FULL = "|".join(code for code, outcome in COMPACTION_ERRORS.items() if outcome 
 
 REFUSALS = (
     protocol.Refusal(
-        re.compile("thread_not_found|thread_already_continued|thread_continue_in_flight|thread_fingerprint_mismatch"),
+        "thread_not_found|thread_already_continued|thread_continue_in_flight|thread_fingerprint_mismatch",
         protocol.Recovery(THREAD_SESSION),
     ),
     protocol.Refusal(
-        re.compile("thread_unsupported_request"),
+        "thread_unsupported_request",
         protocol.Recovery(
             THREAD, fallback_notice("refused", "The server cannot hold this conversation, so it is sent in full.")
         ),
     ),
     protocol.Refusal(
-        re.compile(_FULL),
+        _FULL,
         protocol.Recovery(
             "session",
             fallback_notice("refused", "The server refused its summary, so the conversation was sent without it."),
         ),
     ),
     protocol.Refusal(
-        re.compile(r"container\b.*\b(expired|not found|does not exist|no longer)", re.IGNORECASE | re.DOTALL),
+        r"(?is)container\b.*\b(expired|not found|does not exist|no longer)",
         CONTAINER_REFUSED,
     ),
+    protocol.Refusal(r"(?is)\bfile\b.*\b(expired|not found|does not exist)", UPLOADS_REFUSED),
     protocol.Refusal(
-        re.compile(r"\bfile\b.*\b(expired|not found|does not exist)", re.IGNORECASE | re.DOTALL), UPLOADS_REFUSED
-    ),
-    protocol.Refusal(
-        re.compile(r"tool_addition|tool_definition|inline-tools|tool_reference_unresolved|tool_name_conflict"),
+        r"tool_addition|tool_definition|inline-tools|tool_reference_unresolved|tool_name_conflict",
         protocol.Recovery(
             INLINE_TOOLS,
             fallback_notice(
@@ -200,13 +198,13 @@ REFUSALS = (
         ),
     ),
     protocol.Refusal(
-        re.compile(r"signature|thinking.{0,40}(cannot be modified|invalid)", re.IGNORECASE | re.DOTALL),
+        r"(?is)signature|thinking.{0,40}(cannot be modified|invalid)",
         protocol.Recovery(
             "thinking", fallback_notice("refused", "The server refused earlier thinking, so it was left out.")
         ),
     ),
     protocol.Refusal(
-        re.compile(r"encrypted_(content|index)|server_tool_use|mcp_tool_use|\w+_tool_result", re.IGNORECASE),
+        r"(?i)encrypted_(content|index)|server_tool_use|mcp_tool_use|\w+_tool_result",
         protocol.Recovery(
             "session", fallback_notice("refused", "The server refused blocks of its own tools, so they were left out.")
         ),

@@ -1,12 +1,13 @@
-"""OpenAI's two APIs, in `chat` and `responses`, and the options, billing, files and model families that they share."""
+"""OpenAI's two APIs, in `chat` and `responses`, and what they share: options, billing, files, embeddings, models."""
 
 from sidestream.lazy import lazy_names
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
-        "providers.openai.account": "Moderation OpenAIEmbeddingOptions",
+        "providers.openai.account": "Moderation",
         "providers.openai.chat.options": "AudioOutput ChatPromptCache OpenAIChatOptions",
+        "providers.openai.embeddings": "OpenAIEmbeddingOptions",
         "providers.openai.responses.options": (
             "AccessPrograms ContextManagement ImageContext OpenAIFunctionOptions OpenAIResponsesOptions "
             "OpenAIServerSideTool PromptCache PromptTemplate Reasoning ToolNamespace"

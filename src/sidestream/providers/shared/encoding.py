@@ -10,7 +10,7 @@ from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage
 from sidestream.parts import StreamPart
 from sidestream.providers.protocol import FileUpload
-from sidestream.tools.configs import Config, config_fields, unsent_fields
+from sidestream.tools.configs import Config, defaults_of, unsent_fields
 from sidestream.tools.spec import ToolSpec
 
 OptionsT = TypeVar("OptionsT", bound=Config)
@@ -52,12 +52,12 @@ def checked_options(options: Any, default: OptionsT, api: str) -> OptionsT:
 def given(config: Config, names: Mapping[str, str] | None = None) -> JsonObject:
     """Return the fields that differ from their defaults, under their API names."""
     config.register_secrets()
-    fields, unsent = config_fields(type(config)), unsent_fields(type(config))
-    wire = {name: name for name in fields} if names is None else names
+    defaults, unsent = defaults_of(type(config)), unsent_fields(type(config))
+    wire = {name: name for name in defaults} if names is None else names
     return {
         wire[name]: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
         for name in wire
-        if name not in unsent and (value := getattr(config, name)) != fields[name][1]
+        if name not in unsent and (value := getattr(config, name)) != defaults[name]
     }
 
 

@@ -10,12 +10,12 @@ from sidestream.jsontext import without_none
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.registry import providers_with
 from sidestream.providers.shared.encoding import merged
-from sidestream.tools.configs import MERGED_BY_KEY, Config, changed, config_fields, levels_of
+from sidestream.tools.configs import MERGED_BY_KEY, Config, changed, defaults_of, levels_of
 
 OptionsT = TypeVar("OptionsT", bound=Config)
 Thinking = str | int
 
-PORTABLE = frozenset(config_fields(ModelSettings)) - {"unsupported"}
+PORTABLE = frozenset(defaults_of(ModelSettings)) - {"unsupported"}
 """Names of all portable settings."""
 
 

@@ -1,6 +1,5 @@
 """A model or agent behind the Interactions API."""
 
-import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,7 +21,7 @@ from sidestream.transport.calls import HttpCall
 
 REFUSALS = (
     protocol.Refusal(
-        re.compile(r"previous[ _]interaction|interaction\b.*\b(not found|expired|does not exist)", re.IGNORECASE),
+        r"(?i)previous[ _]interaction|interaction\b.*\b(not found|expired|does not exist)",
         SESSION_REFUSED,
     ),
 )

@@ -37,7 +37,7 @@ DROPPED = "sidestream.parameter-dropped"
 def _refusal(parameter: str, pattern: str, consequence: str) -> protocol.Refusal:
     message = f"The server refused {parameter}, so {consequence}."
     notice = Custom(DROPPED, {"parameter": parameter, "reason": "refused", "message": message})
-    return protocol.Refusal(re.compile(pattern, re.IGNORECASE), protocol.Recovery(parameter, notice))
+    return protocol.Refusal(f"(?i){pattern}", protocol.Recovery(parameter, notice))
 
 
 REFUSALS = (
@@ -50,10 +50,9 @@ REFUSALS = (
 )
 """Refusals of parameters, matched against the error message. The first match is used."""
 
-_UNSUPPORTED = re.compile(
-    r"not (be )?(supported|permitted|allowed|available|recogni[sz]ed|implemented)|does not support|unsupported|"
-    r"unavailable|unknown|unrecogni[sz]ed|unexpected|extra[_ ](inputs|fields|forbidden)|invalid (parameter|argument)",
-    re.IGNORECASE,
+_UNSUPPORTED = (
+    r"(?i)not (be )?(supported|permitted|allowed|available|recogni[sz]ed|implemented)|does not support|unsupported|"
+    r"unavailable|unknown|unrecogni[sz]ed|unexpected|extra[_ ](inputs|fields|forbidden)|invalid (parameter|argument)"
 )
 """Matches messages about an unsupported parameter, as opposed to an invalid value."""
 
@@ -62,9 +61,9 @@ _REFUSED = frozenset({400, 404, 422, 501, None})  # errors in a stream have no s
 
 def recovery_of(error: RunError) -> protocol.Recovery | None:
     """Return what to leave out of a retry, or None if the error is not about an unsupported parameter."""
-    if error.status not in _REFUSED or not _UNSUPPORTED.search(f"{error.code or ''} {error.message}"):
+    if error.status not in _REFUSED or not re.search(_UNSUPPORTED, f"{error.code or ''} {error.message}"):
         return None
-    return next((refusal.recovery for refusal in REFUSALS if refusal.pattern.search(error.message)), None)
+    return next((refusal.recovery for refusal in REFUSALS if re.search(refusal.pattern, error.message)), None)
 
 
 _AS_IT_IS = "it is sent in OpenAI's format, which the server may refuse"

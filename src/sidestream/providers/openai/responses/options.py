@@ -1,5 +1,7 @@
 """OpenAI Responses options, the mapping of portable settings to them, dialects of servers, and the decoding context."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence, Set
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self

@@ -48,18 +48,12 @@ _IMAGE_FORMATS: dict[str, Literal["png", "jpeg", "webp", "gif", "svg"]] = {
 
 
 REFUSALS = (
+    protocol.Refusal(r"(?i)previous[ _]response|\bresponse\b.{0,80}\bnot found", SESSION_REFUSED),
     protocol.Refusal(
-        re.compile(r"previous[ _]response|\bresponse\b.{0,80}\bnot found", re.IGNORECASE), SESSION_REFUSED
-    ),
-    protocol.Refusal(
-        re.compile(
-            r"expected container_id|container\b.*\b(expired|not found|does not exist)", re.IGNORECASE | re.DOTALL
-        ),
+        r"(?is)expected container_id|container\b.*\b(expired|not found|does not exist)",
         CONTAINER_REFUSED,
     ),
-    protocol.Refusal(
-        re.compile(r"\bfile\b.*\b(expired|not found|does not exist)", re.IGNORECASE | re.DOTALL), UPLOADS_REFUSED
-    ),
+    protocol.Refusal(r"(?is)\bfile\b.*\b(expired|not found|does not exist)", UPLOADS_REFUSED),
 )
 """Refusals, matched against the error's code and message. The first match is used."""
 
@@ -295,7 +289,7 @@ class ResponsesProvider(Struct, frozen=True, kw_only=True):
     def recorded_decoder(self, method: str, path: str, body: Any) -> protocol.Decoder | None:
         """Return a decoder if the exchange created or fetched a response. Other requests are not model calls."""
         pattern = _MODEL_CALLS.get(method.upper()) if self.reads_recordings else None
-        if pattern is None or not pattern.search(path.partition("?")[0]):
+        if pattern is None or not re.search(pattern, path.partition("?")[0]):
             return None
         request = body if is_object(body) else {}
         model = request.get("model")
@@ -308,7 +302,7 @@ class ResponsesProvider(Struct, frozen=True, kw_only=True):
         )
 
 
-_MODEL_CALLS = {"POST": re.compile(r"/responses/?$"), "GET": re.compile(r"/responses/[^/]+/?$")}
+_MODEL_CALLS = {"POST": r"/responses/?$", "GET": r"/responses/[^/]+/?$"}
 """Path patterns of model calls, by method."""
 
 
