@@ -215,6 +215,9 @@ class Partial:
         return self._output.partial("".join(self._texts[: self._count]))
 
 
+_NOTED = frozenset({parts.ToolInputDelta, parts.File, parts.StepStart})
+
+
 class ResultFold:
     """A fold of chunks to the result of a run."""
 
@@ -254,15 +257,10 @@ class ResultFold:
         if chunk.messages:
             self._messages.extend(chunk.messages)
         if chunk.parts:
-            for part in chunk.parts:
-                kind = type(part)
-                if kind is parts.ToolInputDelta:
-                    continue  # The call has the whole input.
-                self._parts.append(part)
-                if kind is parts.File:
-                    self._late(cast(parts.File, part))
-                elif kind is parts.StepStart:
-                    self._steps.append(len(self._output))
+            if _NOTED.isdisjoint(map(type, chunk.parts)):
+                self._parts += chunk.parts
+            else:
+                self._note(chunk.parts)
             if chunk.tool_text:
                 self._code.append(chunk.code)
                 self._tool_text.feed(chunk.tool_text)
@@ -282,6 +280,17 @@ class ResultFold:
             self._reason = chunk.finish_reason
         if chunk.id is not None:
             self._id = chunk.id
+
+    def _note(self, new: Iterable[parts.StreamPart]) -> None:
+        """Add parts, some of which affect more than the result's parts."""
+        for part in new:
+            if type(part) is parts.ToolInputDelta:
+                continue  # The call has the whole input.
+            self._parts.append(part)
+            if type(part) is parts.File:
+                self._late(part)
+            elif type(part) is parts.StepStart:
+                self._steps.append(len(self._output))
 
     def _late(self, file: parts.File) -> None:
         """Add a file downloaded after its call ended to the tool run, which no later chunk contains."""

@@ -28,11 +28,15 @@ _NESTED = ("groundingMetadata", "urlContextMetadata", "item", "search_results")
 _ITEMS = ("item", "content_block", "step")
 _CALLS = frozenset({"toolCall", "executableCode"})
 _COUNTING = frozenset({*_COUNTED, *_NESTED})
+_QUERIED = frozenset({"queries", "groundingMetadata", "paths", "query"})
+_EXITING = frozenset({"output", "return_code", "exit_code"})
 
 
 def queries_in(value: Any) -> tuple[str, ...]:
     """Return the search queries in an input or an event."""
     fields = as_object(value)
+    if _QUERIED.isdisjoint(fields):
+        return ()
     grounding = as_object(fields.get("groundingMetadata"))
     listed = [*as_list(fields.get("queries")), *as_list(grounding.get("webSearchQueries"))]
     listed = listed or as_list(fields.get("paths"))  # What OpenAI's tool search looks for.
@@ -129,6 +133,8 @@ def _item_in(event: Any) -> dict[str, Any]:
 def exit_code_in(value: Any) -> int | None:
     """Return a command's exit status, or the first nonzero one of several commands."""
     fields = as_object(value)
+    if _EXITING.isdisjoint(fields):
+        return None
     outcomes = [as_object(as_object(entry).get("outcome")) for entry in as_list(fields.get("output"))]
     found = [fields.get("return_code"), fields.get("exit_code"), *(outcome.get("exit_code") for outcome in outcomes)]
     codes = [code for code in found if type(code) is int]
