@@ -72,17 +72,21 @@ def usage_of(raw: Any, server_tool_use: dict[str, int]) -> Usage:
         read=count_in(details, "cached_tokens"),
         written=count_in(details, "cache_write_tokens"),
         reasoning=count_in(usage.get("output_tokens_details"), "reasoning_tokens"),
-        cost=next((cost for name, unit in COSTS.items() if (cost := usd_in(usage, name, unit)) is not None), None),
+        cost=None if COSTS.keys().isdisjoint(usage) else _cost(usage),
     )
+
+
+def _cost(usage: JsonObject) -> float | None:
+    return next((cost for name, unit in COSTS.items() if (cost := usd_in(usage, name, unit)) is not None), None)
 
 
 COSTS = {"cost_in_usd_ticks": 1e-10, "cost": 1.0}
 """Units in US dollars, by field of the usage that reports the cost. xAI counts ticks, and OpenRouter dollars."""
 
 
-def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
+def message_metadata(s: ResponsesState, finished: list[ItemState], response: JsonObject) -> JsonObject:
     """Build the message's private metadata, to continue from it on the server or by resending its items."""
-    layout = [_layout(s, item) for item in s.finished]
+    layout = [_layout(s, item) for item in finished]
     items = {} if all(map(_is_plain, layout)) else {"items": layout}
     origin = {
         "model": s.context.model or response.get("model"),
@@ -96,7 +100,7 @@ def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
         return {}
     session = {
         "response_id": response["id"],
-        "pending_items": [_without_input(item.raw) for item in s.finished if _is_pending(item)],
+        "pending_items": [_without_input(item.raw) for item in finished if _is_pending(item)],
         "timestamp": response.get("created_at"),
         **origin,
         "history": s.context.history,
@@ -104,7 +108,7 @@ def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
     }
     containers = [item.container_id for item in s.items if item.container_id]
     conversation = jsontext.as_object(response.get("conversation")).get("id")
-    hosted = sorted({item.kind for item in s.finished if item.kind not in _SAID and not _is_pending(item)})
+    hosted = sorted({item.kind for item in finished if item.kind not in SAID and not _is_pending(item)})
     more = {
         "container_id": containers[-1] if containers else None,
         "conversation": conversation,
@@ -138,7 +142,7 @@ def _is_canonical(text: str) -> bool:
         return False
 
 
-_SAID = frozenset({"message", "reasoning"})
+SAID = frozenset({"message", "reasoning"})
 """Items whose readable content is in the message's own parts."""
 
 
@@ -166,10 +170,10 @@ def _layout(s: ResponsesState, item: ItemState) -> JsonObject:
     return kept
 
 
-def summaries(s: ResponsesState) -> dict[str, list[JsonObject]]:
+def summaries(finished: list[ItemState]) -> dict[str, list[JsonObject]]:
     """Collect details of file searches and code runs that only the finished items hold, by tool key."""
     found: dict[str, list[JsonObject]] = {}
-    for item in s.finished:
+    for item in finished:
         fields = _SUMMARY_FIELDS.get(item.kind)
         if fields is not None:
             summary = {"type": item.kind, **{ours: item.raw.get(theirs) for ours, theirs in fields.items()}}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Literal
 
 from sidestream import jsontext
@@ -145,6 +146,9 @@ class ItemState:
         return [*known, *range(max(known) + 1, max(known) + 1 + count)][:count]
 
 
+_output_order = attrgetter("index")
+
+
 class ResponsesState(DecoderState):
     """The state of one response during decoding."""
 
@@ -232,7 +236,7 @@ class ResponsesState(DecoderState):
     @property
     def finished(self) -> list[ItemState]:
         """Completed items, in output order."""
-        return sorted((item for item in self.items if item.done), key=lambda item: item.index)
+        return sorted([item for item in self.items if item.done], key=_output_order)
 
     def item_event(
         self, tool: str, word: str, event: Any, index: int | None, item: ItemState | None, stage: Stage
@@ -348,12 +352,11 @@ class ResponsesState(DecoderState):
 
     def declare_tools(self, tools: Any) -> None:
         """Record the tools that the response declares."""
-        named = ((text_in(tool, "type"), text_in(tool, "name")) for tool in jsontext.objects(tools))
-        self._tools = self._tools or {*named}
-        shells = (tool for tool in jsontext.objects(tools) if tool.get("type") == "shell")
-        self._shell_environment = next(
-            (tool["environment"] for tool in shells if tool.get("environment") is not None), None
-        )
+        declared = jsontext.objects(tools)
+        if not self._tools:
+            self._tools = {(text_in(tool, "type"), text_in(tool, "name")) for tool in declared}
+        shells = [tool.get("environment") for tool in declared if tool.get("type") == "shell"]
+        self._shell_environment = next((found for found in shells if found is not None), None) if shells else None
 
     def inner_tool(self, name: str) -> str | None:
         """Return the tool that an undeclared custom call belongs to if the server executes it, as xAI does, or None."""
