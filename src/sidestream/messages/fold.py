@@ -121,24 +121,20 @@ class Batch:
                 shortened += self.parts[start:at]
         return shortened + self.parts[at:]
 
-    def changed(self, kinds: frozenset[type], change: Callable[[Any, list[StreamPart]], StreamPart | None]) -> "Batch":
-        """Return the batch with parts of some kinds changed or removed.
-
-        `change` also gets the parts before, joined and without inputs.
-        """
-        made, before, at = Batch(), list[StreamPart](), 0
+    def changed(self, kinds: frozenset[type], change: "Callable[[Any, Batch], StreamPart | None]") -> "Batch":
+        """Return the batch with parts of some kinds changed or removed. `change` also gets the parts before."""
+        made, at = Batch(), 0
+        parts = made.parts
         for start, count, delta in (*self._runs, (len(self.parts), 0, None)):
             for part in self.parts[at:start]:
-                kept = change(part, before) if type(part) in kinds else part
-                if kept is not None:
-                    made.parts.append(kept)
-                    before.append(kept)
+                if type(part) not in kinds:
+                    parts.append(part)
+                elif (kept := change(part, made)) is not None:
+                    parts.append(kept)
             at = start + count
             if count:
-                made._runs.append((len(made.parts), count, delta))
-                made.parts += self.parts[start:at]
-            if delta is not None:
-                before.append(delta)
+                made._runs.append((len(parts), count, delta))
+                parts += self.parts[start:at]
         return made
 
 
@@ -201,23 +197,26 @@ class MessageFold:
         joined: list[StreamPart] = []
         block: str | None = None
         texts: list[str] = []
+        is_logged = self.is_logged
         for part in parts:
             # The fast path: nearly all parts are text deltas.
-            if type(part) is TextDelta and part.id is block and part.provider_metadata is None:
+            if type(part) is TextDelta and part.provider_metadata is None:
+                if part.id is not block:
+                    if block is not None:
+                        self._grow(block, texts, joined)
+                    block, texts = part.id, []
                 texts.append(part.delta)
                 continue
             if block is not None:
                 self._grow(block, texts, joined)
                 block = None
-            if type(part) is TextDelta and part.provider_metadata is None:
-                block, texts = part.id, [part.delta]
-                continue
-            joined.append(part)
+            if is_logged:
+                joined.append(part)
             if (handler := _FOLD.get(type(part))) is not None and (messages := handler(self, part)):
                 completed.append((part, messages))
         if block is not None:
             self._grow(block, texts, joined)
-        if self.is_logged:
+        if is_logged:
             self.joined = joined
         return completed
 

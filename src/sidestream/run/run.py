@@ -250,8 +250,12 @@ class Run(Generic[T]):
         try:
             for chunk in chunking.opening():
                 folding.feed(chunk)
-            while parts := await self.batch():
-                for chunk in chunking.feed_all(deque(parts)):
+            while True:
+                try:
+                    self._ready.appendleft(await self.__anext__())
+                except StopAsyncIteration:
+                    break
+                for chunk in chunking.feed_all(self._ready):
                     folding.feed(chunk)
             if self.error is not None:
                 raise self._failure()

@@ -5,6 +5,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.parts import Stage, ToolCall, ToolEvent, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
@@ -28,20 +30,18 @@ _NEAREST = 64
 """Number of recent calls searched for an output without a call id."""
 
 
-class ItemBlock:
+class ItemBlock(Struct, eq=False):
     """A text or reasoning block of an item."""
 
-    __slots__ = ("annotations", "deltas", "family", "final", "id", "phase", "used")
-
-    def __init__(self, block_id: str, family: Literal["text", "refusal", "reasoning"]) -> None:
-        self.id = block_id
-        self.family = family
-        self.deltas: list[str] = []
-        self.final: str | None = None
-        self.annotations: dict[bytes, Any] = {}
-        """Annotations by their JSON, so that repeated ones are recognised."""
-        self.phase: Literal["active", "can-conclude", "concluded"] = "active"
-        self.used = False  # Until its first event, either kind of content may use the block.
+    id: str
+    family: Literal["text", "refusal", "reasoning"]
+    deltas: list[str] = []
+    final: str | None = None
+    annotations: dict[bytes, Any] = {}
+    """Annotations by their JSON, so that repeated ones are recognised."""
+    phase: Literal["active", "can-conclude", "concluded"] = "active"
+    used: bool = False
+    """Whether an event has used the block. Until then, either kind of content may."""
 
     def rest(self) -> str:
         """Return what the final text adds to the deltas, and count it as streamed."""
@@ -66,73 +66,42 @@ class ItemBlock:
         return self.deltas[0] if self.deltas else ""
 
 
-class ItemState:
+class ItemState(Struct, eq=False):
     """An output item, identified by its output index, since ids may change between events."""
 
-    __slots__ = (
-        "action",
-        "blocks",
-        "call_id",
-        "called",
-        "command",
-        "concludable",
-        "container_id",
-        "done",
-        "given_id",
-        "id",
-        "index",
-        "input_final",
-        "input_open",
-        "input_started",
-        "is_matched",
-        "kind",
-        "name",
-        "number",
-        "open_part",
-        "part_id",
-        "phase",
-        "preview",
-        "provider_executed",
-        "provider_tool",
-        "raw",
-        "streamed",
-        "tool",
-    )
-
-    def __init__(self, number: int, index: int, kind: str, item_id: str | None) -> None:
-        self.number = number
-        """Position in the order of arrival."""
-        self.index = index
-        self.kind = kind
-        self.given_id = item_id
-        self.id = item_id or f"item_{index}"
-        self.part_id = self.id
-        self.call_id: str | None = None
-        self.raw: JsonObject = {}
-        self.name = ""
-        self.tool = ""
-        self.provider_tool: str | None = None
-        self.provider_executed = True
-        self.blocks: dict[tuple[str, int], ItemBlock] = {}
-        self.open_part: ItemBlock | None = None
-        """The content part that started last. Some servers give each of its deltas a separate index."""
-        self.concludable: list[ItemBlock] = []
-        """Reasoning blocks that conclude when the next one starts."""
-        self.phase: str | None = None
-        self.input_started = False
-        self.input_open = False
-        self.command: list[str] | None = None
-        """Pieces of the open shell command."""
-        self.input_final: str | None = None
-        self.streamed: list[str] = []
-        self.called = False
-        self.action: JsonObject | None = None
-        """Input of an API-specific call, converted to the form of `actions`. Empty if it already has that form."""
-        self.container_id: str | None = None
-        self.preview: str | None = None
-        """Latest preview of an image."""
-        self.done = False
-        self.is_matched = False
+    number: int
+    """Position in the order of arrival."""
+    index: int
+    kind: str
+    given_id: str | None
+    id: str = ""
+    part_id: str = ""
+    call_id: str | None = None
+    raw: JsonObject = {}
+    name: str = ""
+    tool: str = ""
+    provider_tool: str | None = None
+    provider_executed: bool = True
+    blocks: dict[tuple[str, int], ItemBlock] = {}
+    open_part: ItemBlock | None = None
+    """The content part that started last. Some servers give each of its deltas a separate index."""
+    concludable: list[ItemBlock] = []
+    """Reasoning blocks that conclude when the next one starts."""
+    phase: str | None = None
+    input_started: bool = False
+    input_open: bool = False
+    command: list[str] | None = None
+    """Pieces of the open shell command."""
+    input_final: str | None = None
+    streamed: list[str] = []
+    called: bool = False
+    action: JsonObject | None = None
+    """Input of an API-specific call, converted to the form of `actions`. Empty if it already has that form."""
+    container_id: str | None = None
+    preview: str | None = None
+    """Latest preview of an image."""
+    done: bool = False
+    is_matched: bool = False
 
     def part_numbers(self, kind: str, count: int) -> list[int]:
         """Return the indices under which the `count` parts of the final item were streamed.
@@ -226,7 +195,7 @@ class ResponsesState(DecoderState):
     def _new(self, index: int, kind: str, item_id: str | None) -> ItemState:
         self.count_entry()
         item = ItemState(len(self.items), index, kind, item_id)
-        item.id = item.part_id = self.unique_id(item.id, item)
+        item.id = item.part_id = self.unique_id(item_id or f"item_{index}", item)
         self.items.append(item)
         self._at[index] = item
         if item_id:
@@ -334,7 +303,7 @@ class ResponsesState(DecoderState):
         made = self.answered_call(tool, call_id)
         if made is None:
             return None
-        item = ItemState(-1, -1, "", made.id)
+        item = ItemState(-1, -1, "", made.id, made.id, made.id)
         item.name, item.tool, item.provider_tool, item.called = made.name, made.tool, made.provider_tool, True
         self._unanswered.setdefault(made.tool, {})[made.id] = item
         return item
