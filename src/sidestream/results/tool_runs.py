@@ -250,10 +250,11 @@ class ToolRunFold:
                 self._runs[key] = replace(run, stages=run.stages[: len(_PATH)], status="running", is_over=False)
 
     def begin_block(self, part: TextStart | ReasoningStart | ToolInputStart) -> tuple[ToolRun, ...]:
-        return self._over(key for key in self._ending if self._runs[key].tool not in _GROUNDED)
+        ending = self._ending
+        return self._over([key for key in ending if self._runs[key].tool not in _GROUNDED]) if ending else ()
 
     def end_step(self, part: StepFinish) -> tuple[ToolRun, ...]:
-        return self._over(self._ending)
+        return self._over([*self._ending]) if self._ending else ()
 
     def begin_input(self, part: ToolInputStart) -> tuple[ToolRun, ...]:
         run = self._new(part.id, part.name, part.tool or part.name, part.provider_executed)
@@ -459,7 +460,7 @@ class ToolRunFold:
         self._touched[key] = self._step
         if new.is_over:
             self._ending.pop(key, None)
-        elif new.has_ended:
+        elif new.status in _ENDED:
             self._ending[key] = None
         return (new,)
 
@@ -477,8 +478,8 @@ class ToolRunFold:
         self._changes += stages[len(run.stages) :]
         return stages
 
-    def _over(self, keys: Iterable[tuple[int, str]]) -> tuple[ToolRun, ...]:
-        return tuple(run for key in [*keys] for run in self._changed(self._runs[key], is_over=True))
+    def _over(self, keys: list[tuple[int, str]]) -> tuple[ToolRun, ...]:
+        return tuple(run for key in keys for run in self._changed(self._runs[key], is_over=True))
 
 
 class ToolFolds:

@@ -321,6 +321,8 @@ class ResponsesState(DecoderState):
 
     def declare_tools(self, tools: Any) -> None:
         """Record the tools that the response declares."""
+        if not tools and not self._tools:
+            return
         declared = jsontext.objects(tools)
         if not self._tools:
             self._tools = {(text_in(tool, "type"), text_in(tool, "name")) for tool in declared}

@@ -107,12 +107,14 @@ def continue_from(
 
 def _answerable(session: JsonObject, later: Sequence[ChatMessage]) -> bool:
     """Return whether all pending calls on the server have an answer, or one can be made up."""
-    answers = (part for message in later for part in message.parts if isinstance(part, ToolResultPart | ApprovalPart))
-    results = {part.id: part for part in answers}
-    return all(
-        item.get("type") == "mcp_approval_request" or is_answerable(item, results.get(answer_key(item)))
-        for item in objects(session.get("pending_items"))
-    )
+    results = {part.id: part for message in later for part in message.parts if isinstance(part, _ANSWERS)}
+    for item in objects(session.get("pending_items")):
+        if item.get("type") != "mcp_approval_request" and not is_answerable(item, results.get(answer_key(item))):
+            return False
+    return True
+
+
+_ANSWERS = (ToolResultPart, ApprovalPart)
 
 
 def _is_left(messages: Sequence[ChatMessage], conversation: str) -> bool:
