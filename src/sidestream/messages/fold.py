@@ -328,6 +328,8 @@ def _shown(part: ToolResult, marks: jsontext.JsonObject) -> jsontext.Json:
 
 
 def _passages(numbers: object) -> Numbers | None:
+    if numbers is None:
+        return None
     try:
         return msgspec.convert(numbers, Numbers | None)
     except msgspec.ValidationError:

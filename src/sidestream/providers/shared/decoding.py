@@ -255,14 +255,14 @@ class ResponseDecoder(ABC, Generic[StateT]):
 
     def feed_all(self, events: Iterable[bytes], out: Batch) -> None:
         """Decode events that came together, and append their parts."""
-        rest = iter(events)
+        rest, parts = iter(events), out.parts
         while True:
             # Most of a stream is consecutive deltas of one block.
             growing = self._growing
             data = next(rest, None) if growing is None else self.read_deltas(growing, rest, out)
             if data is None:
                 return
-            out.parts += self._feed(data)
+            parts += self._feed(data)
 
     def _feed(self, data: bytes) -> list[StreamPart]:
         """Decode one event by the tables."""

@@ -166,8 +166,10 @@ class ResponsesState(DecoderState):
 
     def placed(self, event: JsonObject) -> JsonObject:
         """Add the output index to an event from a server that does not send any. New items come last."""
+        if "sequence_number" in event:
+            return event
         item_id = event.get("item_id") or jsontext.as_object(event.get("item")).get("id")
-        if "sequence_number" in event or not isinstance(item_id, str) or not item_id:
+        if not isinstance(item_id, str) or not item_id:
             return event
         known = self._known.get(item_id)
         return {**event, "output_index": known.index if known is not None else len(self.items)}
