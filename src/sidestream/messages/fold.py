@@ -390,17 +390,18 @@ def without_step(state: FoldState) -> FoldState:
 
 
 _NO_OUTCOME = StepOutcome()
+_THOUGHTS = frozenset({ThinkingPart})
 
 
 def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
     # The step that replaces a failed one delivers its files.
     files, later = ({}, f.state.files) if part.reason == "error" else (f.state.files, {})
     f.state.entries = {**files, **f.state.entries}
-    parts = tuple(entry for entry in f.state.entries.values() if entry is not None)
+    parts = tuple([entry for entry in f.state.entries.values() if entry is not None])
     outcome = part.outcome or _NO_OUTCOME
     metadata = _message_metadata(f, outcome)
     # Keep a message without content only if its metadata is needed later.
-    says_something = any(not isinstance(entry, ThinkingPart) for entry in parts)
+    says_something = not _THOUGHTS.issuperset(map(type, parts))
     is_needed = part.reason == "approval" or outcome.is_paused or outcome.is_kept
     is_kept = says_something or (bool(metadata) and (is_needed or f.policy != "session"))
     before = f.state

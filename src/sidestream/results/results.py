@@ -246,17 +246,13 @@ class ResultFold:
         self._id: str | None = None
 
     def feed_all(self, chunks: Iterable[ChatResult[str]]) -> None:
-        """Add chunks."""
+        """Add chunks, each of which has parts, or the delta or the messages of one part."""
         for chunk in chunks:
-            if chunk.text or chunk.text_id is not None:
+            if chunk.text_id is not None:
                 self._output.append(chunk.text)
                 self._text_ids.append(chunk.text_id)
-            if chunk.correction is not None:
-                self._corrections[len(self._steps), chunk.text_id] = chunk.correction
-            if chunk.thinking:
-                self._thinking.append(chunk.thinking)
-            if chunk.messages:
-                self._messages.extend(chunk.messages)
+                if chunk.correction is not None:
+                    self._corrections[len(self._steps), chunk.text_id] = chunk.correction
             if chunk.parts:
                 if _NOTED.isdisjoint(map(type, chunk.parts)):
                     self._parts += chunk.parts
@@ -271,16 +267,18 @@ class ResultFold:
                         key = run.step, run.id
                         self._tool_runs[key] = run
                         self._keys[run.call_id] = key
+                if chunk.finish_reason is not None:
+                    self._reason, self._usage = chunk.finish_reason, chunk.usage
+                elif chunk.id is not None:
+                    self._id = chunk.id
+            elif chunk.thinking:
+                self._thinking.append(chunk.thinking)
+            elif chunk.messages:
+                self._messages += chunk.messages
             if chunk.metadata:
                 _merge(self._metadata, chunk.metadata)
                 if "thinking" in chunk.metadata:
                     self._thinking_metadata.append(str(chunk.metadata["thinking"]))
-            if chunk.usage is not None:
-                self._usage = chunk.usage
-            if chunk.finish_reason is not None:
-                self._reason = chunk.finish_reason
-            if chunk.id is not None:
-                self._id = chunk.id
 
     def _note(self, new: Iterable[parts.StreamPart]) -> None:
         """Add parts, some of which affect more than the result's parts."""

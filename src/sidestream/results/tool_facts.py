@@ -59,8 +59,10 @@ def count_in(value: Any) -> int | None:
 
 def file_count_in(value: Any) -> int | None:
     """Return how many files the passages in a result are from, or None if it names no files."""
-    found = jsontext.objects(as_object(value).get("results"))
-    names = [entry.get("filename") or entry.get("file_id") for entry in found]
+    found = as_object(value).get("results")
+    if found is None:
+        return None
+    names = [entry.get("filename") or entry.get("file_id") for entry in jsontext.objects(found)]
     return len({name for name in names if isinstance(name, str) and name}) or None
 
 

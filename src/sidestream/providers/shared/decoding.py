@@ -92,22 +92,23 @@ class DecoderState:
     STAGES: ClassVar[Mapping[str, Stage]] = {}
     """Portable stages, by the provider's word for them."""
 
+    has_metadata = False
+    has_client_call = False
+    error: Error | None = None
+    """Error that the provider reported before the end."""
+    fault: Error | None = None
+    """Protocol fault that makes the response end in this error, even if its last event reports success."""
+    has_second = False
+    """Whether a second response has started in mid-stream. Its events are passed on as raw parts."""
+    is_done = False
+    """Whether the stream has sent `[DONE]`."""
+    is_over = False
+
     def __init__(self, provider: str) -> None:
         self.provider = provider
         self.out: list[StreamPart] = []
         self.downloads: dict[Any, FileRef] = {}
         self.server_tool_use: dict[str, int] = {}
-        self.has_metadata = False
-        self.has_client_call = False
-        self.error: Error | None = None
-        """Error that the provider reported before the end."""
-        self.fault: Error | None = None
-        """Protocol fault that makes the response end in this error, even if its last event reports success."""
-        self.has_second = False
-        """Whether a second response has started in mid-stream. Its events are passed on as raw parts."""
-        self.is_done = False
-        """Whether the stream has sent `[DONE]`."""
-        self.is_over = False
         self.open_calls: dict[str, ToolCall] = {}
         """Hosted calls without a result from earlier responses of the turn, by id."""
         self._owners: dict[str, object] = {}

@@ -219,8 +219,8 @@ _KEPT = (
 
 def _unseen_items(s: ResponsesState, output: Any, *, completed: bool) -> None:
     """Emit items that are only in the final response, since some servers skip the end of an item."""
-    entries = dict(enumerate(jsontext.as_object(entry) for entry in jsontext.as_list(output)))
-    items = s.finished
+    entries = dict(enumerate(map(jsontext.as_object, jsontext.as_list(output))))
+    items = s.finished if entries else []
     # Match items by id, then by index if ids change, then by kind and order if indices change too.
     for name_of_item, name_of_entry in _SAME:
         if not entries:

@@ -86,8 +86,9 @@ COSTS = {"cost_in_usd_ticks": 1e-10, "cost": 1.0}
 
 def message_metadata(s: ResponsesState, finished: list[ItemState], response: JsonObject) -> JsonObject:
     """Build the message's private metadata, to continue from it on the server or by resending its items."""
-    layout = [_layout(s, item) for item in finished]
-    items = {} if all(map(_is_plain, layout)) else {"items": layout}
+    is_plain = all(_is_plain(item, is_raw=s.context.resends_raw) for item in finished)
+    layout = [] if is_plain else [_layout(s, item) for item in finished]
+    items = {} if is_plain else {"items": layout}
     origin = {
         "model": s.context.model or response.get("model"),
         "base_url": s.context.base_url,
@@ -121,17 +122,19 @@ def _is_pending(item: ItemState) -> bool:
     return item.kind == "mcp_approval_request" or (item.called and not item.provider_executed)
 
 
-def _is_plain(item: JsonObject) -> bool:
+def _is_plain(item: ItemState, *, is_raw: bool) -> bool:
     """Return whether the message's own parts hold everything that resending the item needs."""
-    match item["type"]:
-        case "message":
-            return len(item["content"]) == 1 and "phase" not in item
-        case "reasoning":
-            return "encrypted_content" not in item
-        case "function_call":
-            return "caller" not in item and _is_canonical(str(item.get("arguments")))
-        case _:
-            return False
+    if item.kind == "message":
+        return len(item.blocks) == 1 and item.raw.get("phase") is None
+    if item.kind not in _MORE:
+        return False
+    more = _MORE[item.kind]
+    has_more = more in item.raw and (is_raw or item.raw[more] is not None)
+    return not has_more and (item.kind == "reasoning" or _is_canonical(str(item.raw.get("arguments"))))
+
+
+_MORE = {"reasoning": "encrypted_content", "function_call": "caller"}
+"""Field that the message's parts do not hold, by item type."""
 
 
 def _is_canonical(text: str) -> bool:
@@ -148,8 +151,16 @@ SAID = frozenset({"message", "reasoning"})
 
 def _without_input(item: JsonObject) -> JsonObject:
     """Remove from a pending item the input that the message's own part holds."""
-    dropped = {"function_call": "arguments", "custom_tool_call": "input"}.get(str(item.get("type")))
-    return item if dropped is None else {key: value for key, value in item.items() if key not in (dropped, "status")}
+    dropped = _INPUTS.get(str(item.get("type")))
+    if dropped is None:
+        return item
+    kept = {**item}
+    kept.pop(dropped, None)
+    kept.pop("status", None)
+    return kept
+
+
+_INPUTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
 def _layout(s: ResponsesState, item: ItemState) -> JsonObject:

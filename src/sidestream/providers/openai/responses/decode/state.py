@@ -121,11 +121,17 @@ _output_order = attrgetter("index")
 class ResponsesState(DecoderState):
     """The state of one response during decoding."""
 
+    sequence = -1
+    is_numbered = False
+    response_id: str | None = None
+    shell_environment: Any = None
+    """The shell's environment, as the response declares it."""
+    has_refusal = False
+    has_approval = False
+
     def __init__(self, context: ResponsesContext) -> None:
         super().__init__(context.provider)
         self.context = context
-        self.sequence = -1
-        self.is_numbered = False
         self.items: list[ItemState] = []
         self._at: dict[int, ItemState] = {}
         self._known: dict[str, ItemState] = {}
@@ -135,12 +141,8 @@ class ResponsesState(DecoderState):
         """Calls without a result, by tool and id."""
         self._code_calls: dict[str | None, ItemState] = {}
         """Last code run of each container."""
-        self._shell_environment: Any = None
         self._tools: set[tuple[str | None, str | None]] = set()
         """Type and name of each tool, as the response declares them."""
-        self.response_id: str | None = None
-        self.has_refusal = False
-        self.has_approval = False
         self.listed: dict[str, dict[str, str]] = {}
         """Digests of the tool definitions of remote servers, by server label and tool name."""
 
@@ -329,7 +331,7 @@ class ResponsesState(DecoderState):
         if not self._tools:
             self._tools = {(text_in(tool, "type"), text_in(tool, "name")) for tool in declared}
         shells = [tool.get("environment") for tool in declared if tool.get("type") == "shell"]
-        self._shell_environment = next((found for found in shells if found is not None), None) if shells else None
+        self.shell_environment = next((found for found in shells if found is not None), None) if shells else None
 
     def inner_tool(self, name: str) -> str | None:
         """Return the tool that an undeclared custom call belongs to if the server executes it, as xAI does, or None."""
@@ -337,11 +339,6 @@ class ResponsesState(DecoderState):
         if not is_possible or ("custom", name) in self._tools:
             return None
         return INNER_TOOLS.get(name, X_SEARCH)
-
-    @property
-    def shell_environment(self) -> Any:
-        """The shell's environment, as the response declares it."""
-        return self._shell_environment
 
     def whole_call(self, item: ItemState, value: Any, metadata: JsonObject | None = None) -> None:
         """Emit a call whose input arrived complete, with the start, text and end of the input."""
