@@ -87,7 +87,8 @@ class ChunkFold:
             elif type(part) is parts.ReasoningDelta:
                 chunks.append(_thinking_chunk(self, part))
                 part = self._more_thinking(part.id, rest, chunks)
-            elif type(part) is parts.ToolInputDelta:
+            else:
+                assert type(part) is parts.ToolInputDelta
                 chunks.append(self.input(part))
                 part = next(rest, None)
         return chunks
@@ -121,7 +122,7 @@ class ChunkFold:
         self, first: parts.ToolEvent, rest: Iterator[parts.StreamPart], chunks: list[ChatResult[str]]
     ) -> parts.StreamPart | None:
         """Add the chunks of events that only continue an input, each with its delta, and return the part after them."""
-        tools, call = self.tools(), first.call_id
+        tools, call = self._tool_folds or self._new_tools(), first.call_id
         if call is None or self._folds_text or not tools.runs.is_silent(first) or not tools.code.is_flowing(call):
             return next(rest, None)
         stage, provider_stage, tool, provider_tool = first.stage, first.provider_stage, first.tool, first.provider_tool
@@ -159,7 +160,7 @@ class ChunkFold:
 
     def event(self, event: parts.ToolEvent, delta: parts.ToolInputDelta | None = None) -> ChatResult[str]:
         """Return the chunk of a tool's event, with the input delta that most events of a hosted tool bring."""
-        tools = self.tools()
+        tools = self._tool_folds or self._new_tools()
         runs, events = ((), ()) if tools.runs.is_silent(event) else self.tool_changes(event)
         code = "" if delta is None else tools.code.delta(delta)
         return ChatResult(
@@ -173,7 +174,7 @@ class ChunkFold:
 
     def input(self, delta: parts.ToolInputDelta) -> ChatResult[str]:
         """Return the chunk of an input delta."""
-        tools = self.tools()
+        tools = self._tool_folds or self._new_tools()
         code = tools.code.delta(delta)
         return ChatResult(parts=(delta,), code=code, tool_text=tools.written(delta, code))
 
@@ -224,7 +225,7 @@ class ChunkFold:
         """Return the chunk of a part, with what it changes of tool runs."""
         if type(part) in _OF_TOOLS:
             runs, events = self.tool_changes(part)
-            tools = self.tools()
+            tools = self._tool_folds or self._new_tools()
             code = tools.code.feed(part)
             text = tools.completed(part, code)
             return ChatResult(parts=(part,), code=code, tool_runs=runs, tool_events=events, tool_text=text)
@@ -239,7 +240,7 @@ class ChunkFold:
         if tools is None:
             if type(part) not in _OF_TOOLS:
                 return (), ()
-            tools = self.tools()
+            tools = self._new_tools()
         runs = tools.runs.feed(part, None if self._clock is None else self._clock())
         return runs, tools.runs.taken() if runs else ()
 
@@ -249,14 +250,13 @@ class ChunkFold:
         calls = [(entry.step, entry.call) for entry in state.hosted.values()]
         calls += [(state.step, call) for call in state.calls]
         if calls:
-            self.tools().runs.take_up(calls, {approval.call_id for approval in state.waiting})
+            self._new_tools().runs.take_up(calls, {approval.call_id for approval in state.waiting})
 
-    def tools(self) -> "ToolFolds":
-        """Return the tool folds, which are created on demand because many runs use no tools."""
-        if self._tool_folds is None:
-            from sidestream.results.tool_runs import ToolFolds
+    def _new_tools(self) -> "ToolFolds":
+        """Create the tool folds, which many runs do not need."""
+        from sidestream.results.tool_runs import ToolFolds
 
-            self._tool_folds = ToolFolds(self._step)
+        self._tool_folds = ToolFolds(self._step)
         return self._tool_folds
 
 

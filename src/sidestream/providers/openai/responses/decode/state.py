@@ -162,9 +162,9 @@ class ResponsesState(DecoderState):
     def find(self, index: int, item_id: object = None) -> ItemState | None:
         """Find the item of an event by its id, or by its index if ids change or are missing."""
         here = self._at.get(index)
-        if not isinstance(item_id, str) or not item_id or (here is not None and here.given_id == item_id):
+        if here is not None and here.given_id == item_id:
             return here
-        return self._known.get(item_id) or here
+        return self._known.get(item_id, here) if isinstance(item_id, str) else here
 
     def placed(self, event: JsonObject) -> JsonObject:
         """Add the output index to an event from a server that does not send any. New items come last."""
