@@ -121,20 +121,28 @@ class Batch:
                 shortened += self.parts[start:at]
         return shortened + self.parts[at:]
 
-    def changed(self, kinds: frozenset[type], change: "Callable[[Any, Batch], StreamPart | None]") -> "Batch":
-        """Return the batch with parts of some kinds changed or removed. `change` also gets the parts before."""
-        made, at = Batch(), 0
-        parts = made.parts
+    def changed(self, kinds: frozenset[type], change: Callable[[Any, list[StreamPart]], StreamPart | None]) -> "Batch":
+        """Return the batch with parts of some kinds changed or removed.
+
+        `change` also gets the parts before, joined and without inputs, as one list that grows.
+        """
+        made = Batch()
+        # Without runs, the two lists are the same.
+        before, at = list[StreamPart]() if self._runs else made.parts, 0
         for start, count, delta in (*self._runs, (len(self.parts), 0, None)):
             for part in self.parts[at:start]:
-                if type(part) not in kinds:
-                    parts.append(part)
-                elif (kept := change(part, made)) is not None:
-                    parts.append(kept)
+                kept = change(part, before) if type(part) in kinds else part
+                if kept is None:
+                    continue
+                before.append(kept)
+                if self._runs:
+                    made.parts.append(kept)
             at = start + count
             if count:
-                made._runs.append((len(parts), count, delta))
-                parts += self.parts[start:at]
+                made._runs.append((len(made.parts), count, delta))
+                made.parts += self.parts[start:at]
+            if delta is not None:
+                before.append(delta)
         return made
 
 

@@ -226,8 +226,7 @@ class ChunkFold:
         if type(part) in _OF_TOOLS:
             runs, events = self.tool_changes(part)
             tools = self._tool_folds or self._new_tools()
-            code = tools.code.feed(part)
-            text = tools.completed(part, code)
+            code, text = tools.completed(part)
             return ChatResult(parts=(part,), code=code, tool_runs=runs, tool_events=events, tool_text=text)
         if type(part) in _ENDING:
             runs, events = self.tool_changes(part)

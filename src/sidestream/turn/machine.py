@@ -233,7 +233,7 @@ class Turn:
             return batch.parts + self._end_step()
         return batch.parts
 
-    def _changed(self, part: StreamPart, before: Batch) -> StreamPart | None:
+    def _changed(self, part: StreamPart, before: list[StreamPart]) -> StreamPart | None:
         """Return a part of the answer as it is emitted, or None if it is not yet. `before` are new parts before it."""
         match part:
             case Finish():
@@ -246,7 +246,7 @@ class Turn:
             case Error():
                 return redacted(part)
             case Source():
-                return self._ledger.placed(part, before.without_inputs())
+                return self._ledger.placed(part, before)
             case _:
                 return rounds.of_server(part, self._facts)
 
