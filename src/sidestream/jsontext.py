@@ -7,9 +7,13 @@ msgspec rejects both, so this module falls back to the standard library for them
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeGuard
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
+
+if TYPE_CHECKING:
+    from json import JSONEncoder
 
 Json = Any
 """A JSON value. Providers send any shape, so check it before use."""
@@ -202,12 +206,17 @@ def text_in(value: JsonObject, key: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def shown(value: object) -> str:
-    """Return the beginning of the value's JSON, for messages."""
+@cache
+def _readable() -> "JSONEncoder":
     import json
 
+    return json.JSONEncoder(ensure_ascii=False, default=repr)
+
+
+def shown(value: object) -> str:
+    """Return the beginning of the value's JSON, for messages."""
     try:
-        text = json.dumps(value, ensure_ascii=False, default=repr)
+        text = _readable().encode(value)
     except (TypeError, ValueError, RecursionError):
         text = type(value).__name__
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"

@@ -104,10 +104,15 @@ class Usage(ShortRepr, Struct, frozen=True):
 
 
 def _add_costs(first: Usage, second: Usage) -> float | None:
-    costs = [usage.cost for usage in (first, second) if not usage.is_empty or usage.unpriced]
-    known = [cost for cost in costs if cost is not None]
+    costs: list[float] = []
+    for usage in (first, second):
+        if usage.is_empty and not usage.unpriced:
+            continue
+        if usage.cost is None:
+            return None
+        costs.append(usage.cost)
     # Rates have few decimals, so rounding removes only the error of binary fractions.
-    return round(sum(known), 12) if known and len(known) == len(costs) else None
+    return round(sum(costs), 12) if costs else None
 
 
 def _join_raw(first: dict[str, Json] | None, second: dict[str, Json] | None) -> dict[str, Json] | None:

@@ -83,7 +83,7 @@ def read(
     for part in parts:
         for chunk in chunks.feed(part):
             citations.feed(chunk)
-            result.feed(chunk)
+            result.feed_all([chunk])
     whole = result.result()
     citations.cited()
     citations_of(whole).cited()

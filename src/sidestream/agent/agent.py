@@ -551,7 +551,7 @@ class Agent(RunsBlocking[T, DepsT], HandlesFiles, Generic[T, DepsT]):
         first, *fallbacks = setups(plan, self._tried(model), state.model, model)
         turn = turn_for(first, state, plan, typed is not None, self._message_metadata, bool(fallbacks))
         settings = RunSettings(
-            **{name: getattr(first, name) for name in first.__struct_fields__},
+            **first.values(),
             limits=limits,
             system=system,
             deps=call.get("deps"),

@@ -44,6 +44,8 @@ def check_credentials(given: Mapping[str, Any]) -> None:
 
 def check_settings(given: Mapping[str, Any]) -> None:
     """Raise ConfigurationError if a setting of an agent or a call has the wrong type or an unknown value."""
+    if not given:
+        return
     for name in given.keys() & _WORDY:
         words = _words_of(name)
         if given[name] not in words:
@@ -106,7 +108,9 @@ def checked_history(history: Iterable[ChatMessage]) -> list[ChatMessage]:
     """Return the messages as a list. Raises ConfigurationError for anything that is not a message."""
     from sidestream.messages.message import ChatMessage
 
-    if isinstance(history, ChatMessage | str | Mapping) or not isinstance(history, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(history, list | tuple) and (
+        isinstance(history, ChatMessage | str | Mapping) or not isinstance(history, Iterable)  # pyright: ignore[reportUnnecessaryIsInstance]
+    ):
         raise ConfigurationError(f"history must be a list of ChatMessage, not {shown(history)}")
     messages = list(history)
     if [*map(type, messages)].count(ChatMessage) < len(messages):

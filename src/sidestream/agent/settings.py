@@ -236,11 +236,11 @@ SYNONYMS: Mapping[str, str] = {
 def refuse_unknown(given: Mapping[str, Any], known: type) -> None:
     """Raise TypeError for an unknown setting, with a suggestion."""
     names = known.__annotations__
-    unknown = sorted(given.keys() - names.keys())
-    if not unknown:
+    if given.keys() <= names.keys():
         return
     import difflib
 
+    unknown = sorted(given.keys() - names.keys())
     near = {name: difflib.get_close_matches(name, names, n=1) for name in unknown}
     meant = {name: SYNONYMS[name] if SYNONYMS.get(name) in names else next(iter(near[name]), None) for name in unknown}
     hints = [f"{name} (did you mean {other}?)" if other else name for name, other in meant.items()]

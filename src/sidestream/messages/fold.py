@@ -122,15 +122,19 @@ class Batch:
     def changed(self, kinds: frozenset[type], change: Callable[[Any, list[StreamPart]], StreamPart | None]) -> "Batch":
         """Return the batch with parts of some kinds changed or removed.
 
-        `change` also gets the parts before, joined and without inputs.
+        `change` also gets the parts before, joined and without inputs, as one list that grows.
         """
-        made, before, at = Batch(), list[StreamPart](), 0
+        made = Batch()
+        # Without runs, the two lists are the same.
+        before, at = list[StreamPart]() if self._runs else made.parts, 0
         for start, count, delta in (*self._runs, (len(self.parts), 0, None)):
             for part in self.parts[at:start]:
                 kept = change(part, before) if type(part) in kinds else part
-                if kept is not None:
+                if kept is None:
+                    continue
+                before.append(kept)
+                if self._runs:
                     made.parts.append(kept)
-                    before.append(kept)
             at = start + count
             if count:
                 made._runs.append((len(made.parts), count, delta))
@@ -196,23 +200,26 @@ class MessageFold:
         joined: list[StreamPart] = []
         block: str | None = None
         texts: list[str] = []
+        is_logged = self.is_logged
         for part in parts:
             # The fast path: nearly all parts are text deltas.
-            if type(part) is TextDelta and part.id is block and part.provider_metadata is None:
+            if type(part) is TextDelta and part.provider_metadata is None:
+                if part.id is not block:
+                    if block is not None:
+                        self._grow(block, texts, joined)
+                    block, texts = part.id, []
                 texts.append(part.delta)
                 continue
             if block is not None:
                 self._grow(block, texts, joined)
                 block = None
-            if type(part) is TextDelta and part.provider_metadata is None:
-                block, texts = part.id, [part.delta]
-                continue
-            joined.append(part)
+            if is_logged:
+                joined.append(part)
             if (handler := _FOLD.get(type(part))) is not None and (messages := handler(self, part)):
                 completed.append((part, messages))
         if block is not None:
             self._grow(block, texts, joined)
-        if self.is_logged:
+        if is_logged:
             self.joined = joined
         return completed
 
@@ -324,6 +331,8 @@ def _shown(part: ToolResult, marks: jsontext.JsonObject) -> jsontext.Json:
 
 
 def _passages(numbers: object) -> Numbers | None:
+    if numbers is None:
+        return None
     try:
         return msgspec.convert(numbers, Numbers | None)
     except msgspec.ValidationError:
@@ -384,17 +393,18 @@ def without_step(state: FoldState) -> FoldState:
 
 
 _NO_OUTCOME = StepOutcome()
+_THOUGHTS = frozenset({ThinkingPart})
 
 
 def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
     # The step that replaces a failed one delivers its files.
     files, later = ({}, f.state.files) if part.reason == "error" else (f.state.files, {})
     f.state.entries = {**files, **f.state.entries}
-    parts = tuple(entry for entry in f.state.entries.values() if entry is not None)
+    parts = tuple([entry for entry in f.state.entries.values() if entry is not None])
     outcome = part.outcome or _NO_OUTCOME
     metadata = _message_metadata(f, outcome)
     # Keep a message without content only if its metadata is needed later.
-    says_something = any(not isinstance(entry, ThinkingPart) for entry in parts)
+    says_something = not _THOUGHTS.issuperset(map(type, parts))
     is_needed = part.reason == "approval" or outcome.is_paused or outcome.is_kept
     is_kept = says_something or (bool(metadata) and (is_needed or f.policy != "session"))
     before = f.state

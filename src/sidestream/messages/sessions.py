@@ -110,15 +110,13 @@ def message_digest(message: ChatMessage) -> bytes:
 def remember(message: ChatMessage, digest: bytes) -> None:
     """Cache the digest of a message."""
     identity = id(message)
-    _known[identity] = (weakref.ref(message, partial(_forget, identity)), digest)
+    _known[identity] = (weakref.ref(message, partial(_forget, _known, identity)), digest)
 
 
-def _forget(identity: int, reference: "weakref.ref[ChatMessage]") -> None:
-    # A new message may have the id by now, and entries of its own.
-    for entries in (_known, _chains):
-        known = entries.get(identity)
-        if known is not None and known[0] is reference:
-            del entries[identity]
+def _forget(entries: dict[int, Any], identity: int, reference: "weakref.ref[ChatMessage]") -> None:
+    # A new message may have the id by now, and an entry of its own.
+    if (known := entries.get(identity)) is not None and known[0] is reference:
+        del entries[identity]
 
 
 class _Chain(NamedTuple):
@@ -165,7 +163,7 @@ def _cache(history: tuple[ChatMessage, ...], state: Any) -> str:
     """Cache the digest of a history, and return it."""
     last, digest = history[-1], state.hexdigest()
     identity = id(last)
-    _chains[identity] = _Chain(weakref.ref(last, partial(_forget, identity)), history[:-1], state, digest)
+    _chains[identity] = _Chain(weakref.ref(last, partial(_forget, _chains, identity)), history[:-1], state, digest)
     if len(_chains) > _MAX_CHAINS:
         _chains.pop(next(iter(_chains)), None)
     return digest

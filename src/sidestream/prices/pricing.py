@@ -115,12 +115,13 @@ class Pricing:
         return self._found[models]
 
     def _find(self, models: tuple[str, ...]) -> Price | None:
-        own = (self._own.get(f"{self._provider}:{name}") for name in models)
-        found = next((price for price in own if price is not None), None)
-        if found is not None or self._list is None:
-            return found
-        listed = (_listed(self._list, name) for name in models)
-        return next((price for price in listed if price is not None), None)
+        for name in models if self._own else ():
+            if (price := self._own.get(f"{self._provider}:{name}")) is not None:
+                return price
+        for name in () if self._list is None else models:
+            if (price := _listed(self._list, name)) is not None:
+                return price
+        return None
 
     @property
     def is_known(self) -> bool:

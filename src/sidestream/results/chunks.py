@@ -64,7 +64,13 @@ class ChunkFold:
         part = next(rest, None)
         while part is not None:
             kind = type(part)
-            if self._folds_text and (kind is parts.TextDelta or kind in _DELTAS):
+            if kind not in _DELTAS:
+                if messages := self._completed_by(part):
+                    chunks.append(ChatResult(messages=tuple(messages)))
+                chunks.append(_CHUNKS.get(kind, ChunkFold.tool_chunk)(self, part))
+                part = next(rest, None)
+                continue
+            if self._folds_text:
                 self._completed_by(part)
             if type(part) is parts.TextDelta:
                 # The fast path: nearly all parts are text deltas.
@@ -81,13 +87,9 @@ class ChunkFold:
             elif type(part) is parts.ReasoningDelta:
                 chunks.append(_thinking_chunk(self, part))
                 part = self._more_thinking(part.id, rest, chunks)
-            elif (handler := _DELTAS.get(kind)) is not None:
-                chunks.append(handler(self, part))
-                part = next(rest, None)
             else:
-                if messages := self._completed_by(part):
-                    chunks.append(ChatResult(messages=tuple(messages)))
-                chunks.append(_CHUNKS.get(kind, _plain_chunk)(self, part))
+                assert type(part) is parts.ToolInputDelta
+                chunks.append(self.input(part))
                 part = next(rest, None)
         return chunks
 
@@ -120,7 +122,7 @@ class ChunkFold:
         self, first: parts.ToolEvent, rest: Iterator[parts.StreamPart], chunks: list[ChatResult[str]]
     ) -> parts.StreamPart | None:
         """Add the chunks of events that only continue an input, each with its delta, and return the part after them."""
-        tools, call = self.tools(), first.call_id
+        tools, call = self._tool_folds or self._new_tools(), first.call_id
         if call is None or self._folds_text or not tools.runs.is_silent(first) or not tools.code.is_flowing(call):
             return next(rest, None)
         stage, provider_stage, tool, provider_tool = first.stage, first.provider_stage, first.tool, first.provider_tool
@@ -158,17 +160,23 @@ class ChunkFold:
 
     def event(self, event: parts.ToolEvent, delta: parts.ToolInputDelta | None = None) -> ChatResult[str]:
         """Return the chunk of a tool's event, with the input delta that most events of a hosted tool bring."""
-        tools = self.tools()
-        runs = () if tools.runs.is_silent(event) else self.runs_changed_by(event)
+        tools = self._tool_folds or self._new_tools()
+        runs, events = ((), ()) if tools.runs.is_silent(event) else self.tool_changes(event)
         code = "" if delta is None else tools.code.delta(delta)
         return ChatResult(
             metadata={event.key: [event.event]},
             parts=(event,) if delta is None else (event, delta),
             code=code,
             tool_runs=runs,
-            tool_events=tools.runs.taken() if runs else (),
+            tool_events=events,
             tool_text=tools.logs(event) if delta is None else tools.written(delta, code),
         )
+
+    def input(self, delta: parts.ToolInputDelta) -> ChatResult[str]:
+        """Return the chunk of an input delta."""
+        tools = self._tool_folds or self._new_tools()
+        code = tools.code.delta(delta)
+        return ChatResult(parts=(delta,), code=code, tool_text=tools.written(delta, code))
 
     def begin_step(self, step: int) -> None:
         """Begin a step, whose text is on a new line."""
@@ -213,28 +221,27 @@ class ChunkFold:
         self._urls.update(new)
         return tuple(new.values())
 
-    def tool_chunk(self, part: parts.StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
-        if type(part) not in _OF_TOOLS:
-            runs, events = self.tool_changes(part) if type(part) in _ENDING else ((), ())
-            return ChatResult(metadata=metadata, parts=(part,), tool_runs=runs, tool_events=events)
-        runs, events = self.tool_changes(part)
-        tools = self.tools()
-        code = tools.code.feed(part)
-        text = tools.completed(part, code)
-        return ChatResult(
-            metadata=metadata, parts=(part,), code=code, tool_runs=runs, tool_events=events, tool_text=text
-        )
+    def tool_chunk(self, part: parts.StreamPart) -> ChatResult[str]:
+        """Return the chunk of a part, with what it changes of tool runs."""
+        if type(part) in _OF_TOOLS:
+            runs, events = self.tool_changes(part)
+            tools = self._tool_folds or self._new_tools()
+            code, text = tools.completed(part)
+            return ChatResult(parts=(part,), code=code, tool_runs=runs, tool_events=events, tool_text=text)
+        if type(part) in _ENDING:
+            runs, events = self.tool_changes(part)
+            return ChatResult(parts=(part,), tool_runs=runs, tool_events=events)
+        return ChatResult(parts=(part,))
 
     def tool_changes(self, part: parts.StreamPart) -> "tuple[tuple[ToolRun, ...], tuple[ToolStage, ...]]":
         """Return the tool runs that a part changes, and the stages that they pass."""
-        runs = self.runs_changed_by(part)
-        return runs, self.tools().runs.taken() if runs else ()
-
-    def runs_changed_by(self, part: parts.StreamPart) -> "tuple[ToolRun, ...]":
-        """Return the tool runs that a part changes."""
-        if self._tool_folds is None and type(part) not in _OF_TOOLS:
-            return ()
-        return self.tools().runs.feed(part, None if self._clock is None else self._clock())
+        tools = self._tool_folds
+        if tools is None:
+            if type(part) not in _OF_TOOLS:
+                return (), ()
+            tools = self._new_tools()
+        runs = tools.runs.feed(part, None if self._clock is None else self._clock())
+        return runs, tools.runs.taken() if runs else ()
 
     def _take_up(self, state: TurnState) -> None:
         """Restore the tool runs of a resumed run."""
@@ -242,29 +249,24 @@ class ChunkFold:
         calls = [(entry.step, entry.call) for entry in state.hosted.values()]
         calls += [(state.step, call) for call in state.calls]
         if calls:
-            self.tools().runs.take_up(calls, {approval.call_id for approval in state.waiting})
+            self._new_tools().runs.take_up(calls, {approval.call_id for approval in state.waiting})
 
-    def tools(self) -> "ToolFolds":
-        """Return the tool folds, which are created on demand because many runs use no tools."""
-        if self._tool_folds is None:
-            from sidestream.results.tool_runs import ToolFolds
+    def _new_tools(self) -> "ToolFolds":
+        """Create the tool folds, which many runs do not need."""
+        from sidestream.results.tool_runs import ToolFolds
 
-            self._tool_folds = ToolFolds(self._step)
+        self._tool_folds = ToolFolds(self._step)
         return self._tool_folds
-
-
-def _plain_chunk(f: ChunkFold, part: parts.StreamPart) -> ChatResult[str]:
-    return f.tool_chunk(part, {})
 
 
 def _thought_chunk(f: ChunkFold, part: parts.ReasoningEnd) -> ChatResult[str]:
     text = f.end_thought(part)
-    return f.tool_chunk(part, {"thinking_details": [{"id": part.id, "text": text}]} if text else {})
+    return ChatResult(metadata={"thinking_details": [{"id": part.id, "text": text}]} if text else {}, parts=(part,))
 
 
 def _text_end_chunk(f: ChunkFold, part: parts.TextEnd) -> ChatResult[str]:
     if part.text is None:
-        return f.tool_chunk(part, {})
+        return ChatResult(parts=(part,))
     return ChatResult(parts=(part,), text_id=part.id, correction=part.text)
 
 
@@ -299,7 +301,7 @@ def _linking_chunk(
     f: ChunkFold, part: parts.File | parts.Source | parts.ToolCall | parts.ToolResult
 ) -> ChatResult[str]:
     links = links_of(part)
-    chunk = f.tool_chunk(part, {})
+    chunk = f.tool_chunk(part)
     return replace(chunk, new_links=f.new_links(links)) if links else chunk
 
 
@@ -323,17 +325,7 @@ def _thinking_chunk(f: ChunkFold, part: parts.ReasoningDelta) -> ChatResult[str]
     return ChatResult(thinking=thought, metadata={"thinking": thought})
 
 
-def _input_chunk(f: ChunkFold, part: parts.ToolInputDelta) -> ChatResult[str]:
-    tools = f.tools()
-    code = tools.code.delta(part)
-    return ChatResult(parts=(part,), code=code, tool_text=tools.written(part, code))
-
-
-_DELTAS: dict[type, Callable[[ChunkFold, Any], ChatResult[str]]] = {
-    parts.ReasoningDelta: _thinking_chunk,
-    parts.ToolInputDelta: _input_chunk,
-    parts.ToolEvent: ChunkFold.event,
-}
+_DELTAS = frozenset({parts.TextDelta, parts.ReasoningDelta, parts.ToolInputDelta, parts.ToolEvent})
 """Frequent parts, which complete no message."""
 _ENDING = frozenset({parts.TextStart, parts.ReasoningStart, parts.StepFinish})
 """Parts after which nothing more arrives for calls with results."""

@@ -215,6 +215,9 @@ class Partial:
         return self._output.partial("".join(self._texts[: self._count]))
 
 
+_NOTED = frozenset({parts.ToolInputDelta, parts.File, parts.StepStart})
+
+
 class ResultFold:
     """A fold of chunks to the result of a run."""
 
@@ -242,46 +245,51 @@ class ResultFold:
         self._reason: parts.FinishReason | None = None
         self._id: str | None = None
 
-    def feed(self, chunk: ChatResult[str]) -> None:
-        """Add a chunk."""
-        if chunk.text or chunk.text_id is not None:
-            self._output.append(chunk.text)
-            self._text_ids.append(chunk.text_id)
-        if chunk.correction is not None:
-            self._corrections[len(self._steps), chunk.text_id] = chunk.correction
-        if chunk.thinking:
-            self._thinking.append(chunk.thinking)
-        if chunk.messages:
-            self._messages.extend(chunk.messages)
-        if chunk.parts:
-            for part in chunk.parts:
-                kind = type(part)
-                if kind is parts.ToolInputDelta:
-                    continue  # The call has the whole input.
-                self._parts.append(part)
-                if kind is parts.File:
-                    self._late(cast(parts.File, part))
-                elif kind is parts.StepStart:
-                    self._steps.append(len(self._output))
-            if chunk.tool_text:
-                self._code.append(chunk.code)
-                self._tool_text.feed(chunk.tool_text)
-            if chunk.tool_runs:
-                self._tool_events += chunk.tool_events
-                for run in chunk.tool_runs:
-                    key = run.step, run.id
-                    self._tool_runs[key] = run
-                    self._keys[run.call_id] = key
-        if chunk.metadata:
-            _merge(self._metadata, chunk.metadata)
-            if "thinking" in chunk.metadata:
-                self._thinking_metadata.append(str(chunk.metadata["thinking"]))
-        if chunk.usage is not None:
-            self._usage = chunk.usage
-        if chunk.finish_reason is not None:
-            self._reason = chunk.finish_reason
-        if chunk.id is not None:
-            self._id = chunk.id
+    def feed_all(self, chunks: Iterable[ChatResult[str]]) -> None:
+        """Add chunks, each of which has parts, or the delta or the messages of one part."""
+        for chunk in chunks:
+            if chunk.text_id is not None:
+                self._output.append(chunk.text)
+                self._text_ids.append(chunk.text_id)
+                if chunk.correction is not None:
+                    self._corrections[len(self._steps), chunk.text_id] = chunk.correction
+            if chunk.parts:
+                if _NOTED.isdisjoint(map(type, chunk.parts)):
+                    self._parts += chunk.parts
+                else:
+                    self._note(chunk.parts)
+                if chunk.tool_text:
+                    self._code.append(chunk.code)
+                    self._tool_text.feed(chunk.tool_text)
+                if chunk.tool_runs:
+                    self._tool_events += chunk.tool_events
+                    for run in chunk.tool_runs:
+                        key = run.step, run.id
+                        self._tool_runs[key] = run
+                        self._keys[run.call_id] = key
+                if chunk.finish_reason is not None:
+                    self._reason, self._usage = chunk.finish_reason, chunk.usage
+                elif chunk.id is not None:
+                    self._id = chunk.id
+            elif chunk.thinking:
+                self._thinking.append(chunk.thinking)
+            elif chunk.messages:
+                self._messages += chunk.messages
+            if chunk.metadata:
+                _merge(self._metadata, chunk.metadata)
+                if "thinking" in chunk.metadata:
+                    self._thinking_metadata.append(str(chunk.metadata["thinking"]))
+
+    def _note(self, new: Iterable[parts.StreamPart]) -> None:
+        """Add parts, some of which affect more than the result's parts."""
+        for part in new:
+            if type(part) is parts.ToolInputDelta:
+                continue  # The call has the whole input.
+            self._parts.append(part)
+            if type(part) is parts.File:
+                self._late(part)
+            elif type(part) is parts.StepStart:
+                self._steps.append(len(self._output))
 
     def _late(self, file: parts.File) -> None:
         """Add a file downloaded after its call ended to the tool run, which no later chunk contains."""
@@ -338,8 +346,7 @@ class ResultFold:
 def fold(chunks: Iterable[ChatResult[str]], policy: ResultMetadata = "accumulated") -> ChatResult[str]:
     """Return the result of a run's chunks."""
     folding = ResultFold(policy)
-    for chunk in chunks:
-        folding.feed(chunk)
+    folding.feed_all(chunks)
     return folding.result()
 
 

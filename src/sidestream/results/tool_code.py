@@ -188,14 +188,15 @@ class CodeFold:
     def feed(self, part: StreamPart) -> str:
         """Return the code that a part adds."""
         match part:
-            case ToolInputStart() if part.name in CODE_FIELDS:
-                self._extractors[part.id] = CodeExtractor(CODE_FIELDS[part.name])
-            case ToolInputDelta():
-                return self.delta(part)
+            case ToolInputStart():
+                if part.name in CODE_FIELDS:
+                    self._extractors[part.id] = CodeExtractor(CODE_FIELDS[part.name])
             case ToolInputEnd():
                 self._ended = part.id
-            case ToolCall() if part.tool in CODE_FIELDS:
-                return self._rest(part)
+            case ToolCall():
+                return self._rest(part) if part.tool in CODE_FIELDS else ""
+            case ToolInputDelta():
+                return self.delta(part)
             case _:
                 pass
         return ""

@@ -28,11 +28,15 @@ _NESTED = ("groundingMetadata", "urlContextMetadata", "item", "search_results")
 _ITEMS = ("item", "content_block", "step")
 _CALLS = frozenset({"toolCall", "executableCode"})
 _COUNTING = frozenset({*_COUNTED, *_NESTED})
+_QUERIED = frozenset({"queries", "groundingMetadata", "paths", "query"})
+_EXITING = frozenset({"output", "return_code", "exit_code"})
 
 
 def queries_in(value: Any) -> tuple[str, ...]:
     """Return the search queries in an input or an event."""
     fields = as_object(value)
+    if _QUERIED.isdisjoint(fields):
+        return ()
     grounding = as_object(fields.get("groundingMetadata"))
     listed = [*as_list(fields.get("queries")), *as_list(grounding.get("webSearchQueries"))]
     listed = listed or as_list(fields.get("paths"))  # What OpenAI's tool search looks for.
@@ -55,8 +59,10 @@ def count_in(value: Any) -> int | None:
 
 def file_count_in(value: Any) -> int | None:
     """Return how many files the passages in a result are from, or None if it names no files."""
-    found = jsontext.objects(as_object(value).get("results"))
-    names = [entry.get("filename") or entry.get("file_id") for entry in found]
+    found = as_object(value).get("results")
+    if found is None:
+        return None
+    names = [entry.get("filename") or entry.get("file_id") for entry in jsontext.objects(found)]
     return len({name for name in names if isinstance(name, str) and name}) or None
 
 
@@ -129,6 +135,8 @@ def _item_in(event: Any) -> dict[str, Any]:
 def exit_code_in(value: Any) -> int | None:
     """Return a command's exit status, or the first nonzero one of several commands."""
     fields = as_object(value)
+    if _EXITING.isdisjoint(fields):
+        return None
     outcomes = [as_object(as_object(entry).get("outcome")) for entry in as_list(fields.get("output"))]
     found = [fields.get("return_code"), fields.get("exit_code"), *(outcome.get("exit_code") for outcome in outcomes)]
     codes = [code for code in found if type(code) is int]

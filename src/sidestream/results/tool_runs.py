@@ -250,10 +250,11 @@ class ToolRunFold:
                 self._runs[key] = replace(run, stages=run.stages[: len(_PATH)], status="running", is_over=False)
 
     def begin_block(self, part: TextStart | ReasoningStart | ToolInputStart) -> tuple[ToolRun, ...]:
-        return self._over(key for key in self._ending if self._runs[key].tool not in _GROUNDED)
+        ending = self._ending
+        return self._over([key for key in ending if self._runs[key].tool not in _GROUNDED]) if ending else ()
 
     def end_step(self, part: StepFinish) -> tuple[ToolRun, ...]:
-        return self._over(self._ending)
+        return self._over([*self._ending]) if self._ending else ()
 
     def begin_input(self, part: ToolInputStart) -> tuple[ToolRun, ...]:
         run = self._new(part.id, part.name, part.tool or part.name, part.provider_executed)
@@ -322,17 +323,18 @@ class ToolRunFold:
 
     def result(self, part: ToolResult) -> tuple[ToolRun, ...]:
         run = self.run_of(part.id) or self._new(part.id, part.name, part.tool, part.provider_executed)
-        if run.key in self._answered:
+        key = run.key
+        if key in self._answered:
             return ()  # A repeated step repeats the result.
         if part.preliminary:
             return self._changed(run, "started", previews=run.previews + 1)
-        self._answered[run.key] = self._step
-        self._called.add(run.key)
+        self._answered[key] = self._step
+        self._called.add(key)
         count = tool_facts.count_in(part.result)
         return self._changed(
             run,
             "failed" if part.is_error else "completed",
-            self._brought.pop(run.key, None),
+            self._brought.pop(key, None),
             result_count=run.result_count if count is None else count,
             file_count=tool_facts.file_count_in(part.result),
             snippet=_snippet(part) or run.snippet,
@@ -378,15 +380,19 @@ class ToolRunFold:
             earlier = self.run_of(call_id)
             is_approved = provider_executed and earlier is not None and self._is_approved(earlier)
             known = earlier if is_approved else None
-        return replace(known or self._begun(call_id, tool), name=name, provider_executed=provider_executed)
+        if known is None:
+            return self._begun(call_id, tool, name, provider_executed)
+        return replace(known, name=name, provider_executed=provider_executed)
 
-    def _begun(self, call_id: str, tool: str) -> ToolRun:
+    def _begun(self, call_id: str, tool: str, name: str, provider_executed: bool = True) -> ToolRun:
         key = self._step, call_id
-        for known in (self._answered, self._brought):
-            known.pop(key, None)
+        self._answered.pop(key, None)
+        self._brought.pop(key, None)
         self._called.discard(key)
         self._asked.discard(key)
-        return ToolRun(id=call_id, call_id=call_id, tool=tool, name=tool, step=self._step)
+        return ToolRun(
+            id=call_id, call_id=call_id, tool=tool, name=name, provider_executed=provider_executed, step=self._step
+        )
 
     def _is_approved(self, run: ToolRun) -> bool:
         """Return whether a provider's call waited for approval and is now made in a later step, with the same id."""
@@ -414,9 +420,11 @@ class ToolRunFold:
         """Return the event's call, or the tool's last call in this step if the event names none."""
         if part.call_id is not None:
             known = self.run_of(part.call_id)
-            return self._begun(part.call_id, part.tool) if known is None or self._is_other(known, part) else known
+            if known is None or self._is_other(known, part):
+                return self._begun(part.call_id, part.tool, part.tool)
+            return known
         last = self._last.get((self._step, part.tool))
-        return self._begun(part.tool, part.tool) if last is None else self._runs[last]
+        return self._begun(part.tool, part.tool, part.tool) if last is None else self._runs[last]
 
     def _is_other(self, run: ToolRun, part: ToolEvent) -> bool:
         """Return whether the event belongs to a new call that reuses the id of an earlier step's call."""
@@ -459,7 +467,7 @@ class ToolRunFold:
         self._touched[key] = self._step
         if new.is_over:
             self._ending.pop(key, None)
-        elif new.has_ended:
+        elif new.status in _ENDED:
             self._ending[key] = None
         return (new,)
 
@@ -477,8 +485,8 @@ class ToolRunFold:
         self._changes += stages[len(run.stages) :]
         return stages
 
-    def _over(self, keys: Iterable[tuple[int, str]]) -> tuple[ToolRun, ...]:
-        return tuple(run for key in [*keys] for run in self._changed(self._runs[key], is_over=True))
+    def _over(self, keys: list[tuple[int, str]]) -> tuple[ToolRun, ...]:
+        return tuple(run for key in keys for run in self._changed(self._runs[key], is_over=True))
 
 
 class ToolFolds:
@@ -505,11 +513,15 @@ class ToolFolds:
         texts = [(ToolText(tool=tool, call_id=call_id, kind="code", text=code),) if code else () for code in codes]
         return codes, texts
 
-    def completed(self, part: StreamPart, code: str) -> tuple[ToolText, ...]:
-        """Return the text that a call or a result adds: `code` that has not streamed, and unreported output."""
-        if type(part) is ToolCall:
-            return self._last_code(part.id) if code else ()
-        if type(part) is not ToolResult or part.preliminary or part.tool not in RUNS_CODE or part.id in self._printing:
+    def completed(self, part: StreamPart) -> tuple[str, tuple[ToolText, ...]]:
+        """Return the code that a call adds, which has not streamed, and its text, or the unreported output of one."""
+        if type(part) is ToolResult:
+            return "", self._printed(part)
+        code = self.code.feed(part)
+        return code, self._last_code(part.id) if code and type(part) is ToolCall else ()
+
+    def _printed(self, part: ToolResult) -> tuple[ToolText, ...]:
+        if part.preliminary or part.tool not in RUNS_CODE or part.id in self._printing:
             return ()
         printed = output_text(part.result)
         return (ToolText(tool=part.tool, call_id=part.id, kind="logs", text=f"{printed}\n"),) if printed else ()

@@ -67,6 +67,7 @@ class Driver:
         self._turn = turn
         self._settings = settings
         self._listener = settings.hooks.listener
+        self._is_guarded = self._listener is not None or settings.limits.max_run_s is not None
         self._record = RunRecord(turn, settings)
         self._interceptor = settings.hooks.interceptor
         self._is_recorded = settings.hooks.recorder is not None
@@ -97,8 +98,7 @@ class Driver:
 
     def advance(self) -> Awaitable[None]:
         """Do the next thing that produces parts, within the run's time limit. Raises StopAsyncIteration at the end."""
-        is_plain = self._listener is None and self._settings.limits.max_run_s is None
-        return self._advance() if is_plain else self._observed(self._advance_in_time)
+        return self._observed(self._advance_in_time) if self._is_guarded else self._advance()
 
     async def _observed(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do some of the run's work in the listener's context, if there is one."""

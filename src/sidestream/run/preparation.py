@@ -262,7 +262,7 @@ class Interruption:
     ) -> None:
         task, self._task = self._task, None
         # Otherwise the task itself was cancelled.
-        if isinstance(error, asyncio.CancelledError) and self._has_come and task is not None and not task.uncancel():
+        if self._has_come and isinstance(error, asyncio.CancelledError) and task is not None and not task.uncancel():
             raise StopAsyncIteration from None
 
     def interrupt(self) -> None:

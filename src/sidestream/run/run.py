@@ -242,11 +242,13 @@ class Run(Generic[T]):
         folding, chunking = ResultFold(self._settings.result_metadata), self.chunking()
         self._driver.waits.is_unread, self._driver.waits.is_watched = True, False
         try:
-            for chunk in chunking.opening():
-                folding.feed(chunk)
-            while parts := await self.batch():
-                for chunk in chunking.feed_all(deque(parts)):
-                    folding.feed(chunk)
+            folding.feed_all(chunking.opening())
+            while True:
+                try:
+                    self._ready.appendleft(await self.__anext__())
+                except StopAsyncIteration:
+                    break
+                folding.feed_all(chunking.feed_all(self._ready))
             if self.error is not None:
                 raise self._failure()
         except RunError as error:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from sidestream.errors import Blocked, ConfigurationError, RunError, ToolRaisedError
 from sidestream.limits import Limits
@@ -312,6 +312,10 @@ class ModelSetup(Struct, kw_only=True):
         """Name of the model as users write it."""
         return f"{self.model.provider}:{self.model.name}"
 
+    def values(self) -> dict[str, Any]:
+        """Return the settings by name."""
+        return asdict(self)
+
 
 class RunSettings(ModelSetup, kw_only=True):
     """The settings of a run besides its turn."""
@@ -343,8 +347,8 @@ class RunSettings(ModelSetup, kw_only=True):
 
     def use(self, setup: ModelSetup) -> None:
         """Switch to another model."""
-        for name in ModelSetup.__struct_fields__:
-            setattr(self, name, getattr(setup, name))
+        for name, value in setup.values().items():
+            setattr(self, name, value)
 
     @property
     def conversation(self) -> str | None:

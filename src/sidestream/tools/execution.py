@@ -206,7 +206,9 @@ class ToolExecution(Struct, frozen=True):
         begin: Callable[[], object] = partial(self.function, **keywords)
         try:
             if not _is_async(self.function):
-                called = await self._called(begin, progress, until_s)
+                called = await in_thread(partial(self._call_sync, begin, progress), self.name, until_s)
+                if called is _TOO_LATE:
+                    return self._timed_out()
                 if isinstance(called, ToolOutcome):
                     return called
                 begin = partial(_given, called)
@@ -214,11 +216,6 @@ class ToolExecution(Struct, frozen=True):
             return await self._ended(asyncio.create_task(self._call(begin, progress)), until_s, relays)
         finally:
             _close(relays)
-
-    async def _called(self, begin: Callable[[], object], progress: "_Progress", until_s: float) -> object:
-        """Call the function in a thread and return its outcome, or a failure if it times out."""
-        value = await in_thread(partial(self._call_sync, begin, progress), self.name, until_s)
-        return self._timed_out() if value is _TOO_LATE else value
 
     async def _ended(self, work: "asyncio.Future[Any]", until_s: float, relays: "Iterable[_Relay[Any]]") -> Any:
         """Wait for the task and return its outcome, or a failure if it times out or cancels itself."""

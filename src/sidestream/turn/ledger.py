@@ -132,9 +132,10 @@ class Ledger:
         for part, handler in zip(parts, map(_BOOKKEEPING.get, map(type, parts)), strict=True):
             if handler is None:
                 continue
-            if type(part) is ToolEvent and state.is_in_step:
-                continue  # An event of a provider tool; there may be thousands.
-            if type(part) is Custom and part.kind == APPROVAL_DECIDED:
+            if type(part) is ToolEvent:
+                if state.is_in_step:
+                    continue  # An event of a provider tool; there may be thousands.
+            elif type(part) is Custom and part.kind == APPROVAL_DECIDED:
                 decided.add(str(as_object(part.data).get("approval_id")))
                 continue
             if decided:

@@ -34,12 +34,10 @@ class Outbox:
 
     def messages_with(self, part: StreamPart) -> list[ChatMessage]:
         """Return the messages that a part completes. Call it once for every part, in order."""
-        if not self._completed or self._completed[0][0] is not part:
-            return []
         messages: list[ChatMessage] = []
-        while self._completed and self._completed[0][0] is part:
-            messages += self._completed[0][1]
-            self._completed = self._completed[1:]
+        while (completed := self._completed) and completed[0][0] is part:
+            messages += completed[0][1]
+            self._completed = completed[1:]
         return messages
 
     def logged(self, parts: list[StreamPart]) -> list[StreamPart]:

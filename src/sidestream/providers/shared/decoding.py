@@ -92,22 +92,23 @@ class DecoderState:
     STAGES: ClassVar[Mapping[str, Stage]] = {}
     """Portable stages, by the provider's word for them."""
 
+    has_metadata = False
+    has_client_call = False
+    error: Error | None = None
+    """Error that the provider reported before the end."""
+    fault: Error | None = None
+    """Protocol fault that makes the response end in this error, even if its last event reports success."""
+    has_second = False
+    """Whether a second response has started in mid-stream. Its events are passed on as raw parts."""
+    is_done = False
+    """Whether the stream has sent `[DONE]`."""
+    is_over = False
+
     def __init__(self, provider: str) -> None:
         self.provider = provider
         self.out: list[StreamPart] = []
         self.downloads: dict[Any, FileRef] = {}
         self.server_tool_use: dict[str, int] = {}
-        self.has_metadata = False
-        self.has_client_call = False
-        self.error: Error | None = None
-        """Error that the provider reported before the end."""
-        self.fault: Error | None = None
-        """Protocol fault that makes the response end in this error, even if its last event reports success."""
-        self.has_second = False
-        """Whether a second response has started in mid-stream. Its events are passed on as raw parts."""
-        self.is_done = False
-        """Whether the stream has sent `[DONE]`."""
-        self.is_over = False
         self.open_calls: dict[str, ToolCall] = {}
         """Hosted calls without a result from earlier responses of the turn, by id."""
         self._owners: dict[str, object] = {}
@@ -130,12 +131,16 @@ class DecoderState:
             self.count_entry()
         self.out.append(Raw(self.provider, event))
 
-    def unparsed(self, data: bytes) -> None:
-        """Emit an event that is not JSON as a raw part, and make the response end in an error."""
-        self.raw(data[: limits.MAX_UNPARSED_BYTES].decode("utf-8", "replace"))
+    def unread(self, data: bytes) -> list[StreamPart]:
+        """Return an event that cannot be read as a raw part."""
+        return [Raw(self.provider, data.decode("utf-8", "replace"))]
+
+    def unparsed(self, data: bytes) -> list[StreamPart]:
+        """Return an event that is not JSON as a raw part, and make the response end in an error."""
         if self.fault is None:
             message = "an event of the stream is not valid JSON, so the response is incomplete"
             self.fault = Error("protocol", message, code="not-json", retryable=True)
+        return self.unread(data[: limits.MAX_UNPARSED_BYTES])
 
     def second_answer(self, event: Any) -> None:
         """Handle a second response that starts before this one has ended, by passing on its events as raw parts."""
@@ -251,14 +256,14 @@ class ResponseDecoder(ABC, Generic[StateT]):
 
     def feed_all(self, events: Iterable[bytes], out: Batch) -> None:
         """Decode events that came together, and append their parts."""
-        rest = iter(events)
+        rest, parts = iter(events), out.parts
         while True:
             # Most of a stream is consecutive deltas of one block.
             growing = self._growing
             data = next(rest, None) if growing is None else self.read_deltas(growing, rest, out)
             if data is None:
                 return
-            out.parts += self._feed(data)
+            parts += self._feed(data)
 
     def _feed(self, data: bytes) -> list[StreamPart]:
         """Decode one event by the tables."""
@@ -266,22 +271,14 @@ class ResponseDecoder(ABC, Generic[StateT]):
         if s.is_over:
             return []
         if jsontext.is_too_deep(data):
-            s.raw(data.decode("utf-8", "replace"))
-        else:
-            try:
-                event = jsontext.loads(data)
-            except jsontext.NumberTooLong:
-                s.raw(data.decode("utf-8", "replace"))
-            except NOT_JSON:
-                if not is_plain_keep_alive(data):
-                    s.unparsed(data)
-                s.is_done = s.is_done or data == DONE
-            else:
-                self._read(s, event)
-        out, s.out = s.out, []
-        return out
-
-    def _read(self, s: StateT, event: Any) -> None:
+            return s.unread(data)
+        try:
+            event = jsontext.loads(data)
+        except jsontext.NumberTooLong:
+            return s.unread(data)
+        except NOT_JSON:
+            s.is_done = s.is_done or data == DONE
+            return [] if is_plain_keep_alive(data) else s.unparsed(data)
         try:
             if s.has_second:
                 s.raw(event)
@@ -291,10 +288,12 @@ class ResponseDecoder(ABC, Generic[StateT]):
                 self._growing = self._read_event(s, event)
         except TooManyEntries:
             self._end(s, too_many())
+        out, s.out = s.out, []
         if s.is_over:
-            _end_in_fault(s)
-        elif s.out and type(s.out[0]) is Raw and is_keep_alive(event):
-            s.out.clear()
+            _end_in_fault(s, out)
+        elif out and type(out[0]) is Raw and is_keep_alive(event):
+            return []
+        return out
 
     def whole(self, body: bytes) -> list[StreamPart]:
         """Decode a non-streaming response."""
@@ -313,8 +312,8 @@ class ResponseDecoder(ABC, Generic[StateT]):
             error = too_many()
         if error is not None:
             return self.close(error)
-        _end_in_fault(s)
         out, s.out = s.out, []
+        _end_in_fault(s, out)
         return out
 
     def close(self, error: Error | None = None) -> list[StreamPart]:
@@ -327,9 +326,9 @@ class ResponseDecoder(ABC, Generic[StateT]):
             self._end(s, s.fault if error is None and s.has_second else error)
         except TooManyEntries:
             self._end(s, too_many())
-        if error is None:
-            _end_in_fault(s)
         out, s.out = s.out, []
+        if error is None:
+            _end_in_fault(s, out)
         return out
 
     @abstractmethod
@@ -345,15 +344,14 @@ class ResponseDecoder(ABC, Generic[StateT]):
         """Close open blocks, then emit the error, or `finish` if the response was complete."""
 
 
-def _end_in_fault(s: DecoderState) -> None:
+def _end_in_fault(s: DecoderState, out: list[StreamPart]) -> None:
     """Replace the end of a response by its protocol fault, unless the provider reported an error."""
-    last = s.out[-1] if s.out else None
-    if s.fault is None or not isinstance(last, Finish):
+    if s.fault is None or not out or not isinstance(last := out[-1], Finish):
         return
     if last.reason != "error":
-        s.out[-1:] = [s.fault, Finish("error", last.usage, s.fault.kind)]
-    elif isinstance(error := s.out[-2], Error) and error.kind == "truncated":
-        s.out[-2:] = [s.fault, Finish("error", last.usage, s.fault.kind)]
+        out[-1:] = [s.fault, Finish("error", last.usage, s.fault.kind)]
+    elif isinstance(error := out[-2], Error) and error.kind == "truncated":
+        out[-2:] = [s.fault, Finish("error", last.usage, s.fault.kind)]
 
 
 def event_type(event: Any) -> str | None:

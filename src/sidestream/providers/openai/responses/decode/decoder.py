@@ -315,7 +315,8 @@ PASSED_ON_ITEMS = dict.fromkeys(
 
 
 _CODE_DELTA = "response.code_interpreter_call_code.delta"
-_GROWING = (text.on_text_delta, reasoning.on_summary_delta, EVENTS[_CODE_DELTA].handler)
+_CREATED = handlers.on_created
+_GROWING = frozenset({text.on_text_delta, reasoning.on_summary_delta, EVENTS[_CODE_DELTA].handler})
 """Handlers of events that the next ones may continue."""
 _DELTAS = frozenset({TextDelta, ReasoningDelta, ToolInputDelta})
 
@@ -357,11 +358,11 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
             return None
         try:
             placed = fields if "output_index" in fields else s.placed(fields)
-            value = msgspec.convert(placed, row.shape)
-            if row.handler is handlers.on_created and handlers.is_second(s, value, kind):
+            value, handler = msgspec.convert(placed, row.shape), row.handler
+            if handler is _CREATED and handlers.is_second(s, value, kind):
                 s.second_answer(event)
                 return None
-            if s.is_late(value.sequence_number) and row.handler is not handlers.on_terminal:
+            if s.is_late(value.sequence_number) and handler is not handlers.on_terminal:
                 s.raw(event)
                 return None
             if row.tool is not None:
@@ -369,8 +370,8 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
                 item = s.find(index, fields.get("item_id"))
                 stage, word = STAGES[kind]
                 s.item_event(row.tool, word, event, index, item, stage)
-            row.handler(s, value, event)
-            if row.handler in _GROWING and type(s.out[-1]) in _DELTAS:
+            handler(s, value, event)
+            if handler in _GROWING and type(s.out[-1]) in _DELTAS:
                 return _cursor(s, value, kind)
         except UNREADABLE:
             s.raw(event)

@@ -25,7 +25,8 @@ def stage(s: ResponsesState, e: shapes.StageEvent, raw: JsonObject) -> None:
 def on_created(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> None:
     """Emit `response-metadata`, once."""
     s.declare_tools(e.response.get("tools"))
-    _metadata(s, e.response)
+    if s.response_id is None:
+        _metadata(s, e.response)
 
 
 def is_second(s: ResponsesState, e: shapes.ResponseEvent, kind: str) -> bool:
@@ -36,7 +37,7 @@ def is_second(s: ResponsesState, e: shapes.ResponseEvent, kind: str) -> bool:
 
 
 def _metadata(s: ResponsesState, response: JsonObject) -> None:
-    if s.response_id is None and (identity := text_in(response, "id")) is not None:
+    if (identity := text_in(response, "id")) is not None:
         s.response_id = identity
         s.response_metadata(identity, text_in(response, "model"), seconds(response.get("created_at")))
 
@@ -167,7 +168,8 @@ def on_terminal(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> 
 
 def finish(s: ResponsesState, response: JsonObject, status: str) -> None:
     """End the response. Emits missing items, closes open blocks, then emits the error, if any, and `finish`."""
-    _metadata(s, response)
+    if s.response_id is None:
+        _metadata(s, response)
     _unseen_items(s, response.get("output"), completed=status == "completed")
     close_blocks(s, completed=status == "completed")
     reason, raw_reason = outcome.finish_reason(s, status, response)
@@ -182,14 +184,15 @@ def finish(s: ResponsesState, response: JsonObject, status: str) -> None:
     extra = {key: response[key] for key in _KEPT if response.get(key) is not None}
     meaning = None
     if reason != "error":
-        metadata = outcome.message_metadata(s, response)
+        finished = s.finished
+        metadata = outcome.message_metadata(s, finished, response)
         meaning = StepOutcome(
             message_metadata=metadata,
             replay=REPLAYED,
             is_held=SESSION_KEY in metadata,
-            summaries=outcome.summaries(s),
+            summaries=outcome.summaries(finished),
             # Keep the message for its session even if the work left no parts.
-            is_kept=any(item.kind not in ("message", "reasoning") for item in s.finished),
+            is_kept=not outcome.SAID.issuperset([item.kind for item in finished]),
             listed=s.listed,
         )
     s.is_over = True
@@ -216,10 +219,12 @@ _KEPT = (
 
 def _unseen_items(s: ResponsesState, output: Any, *, completed: bool) -> None:
     """Emit items that are only in the final response, since some servers skip the end of an item."""
-    entries = dict(enumerate(jsontext.as_object(entry) for entry in jsontext.as_list(output)))
+    entries = dict(enumerate(map(jsontext.as_object, jsontext.as_list(output))))
     items = s.finished if entries else []
     # Match items by id, then by index if ids change, then by kind and order if indices change too.
     for name_of_item, name_of_entry in _SAME:
+        if not entries:
+            return
         waiting: dict[object, list[ItemState]] = {}
         for item in reversed(items):
             if not item.is_matched:

@@ -72,18 +72,23 @@ def usage_of(raw: Any, server_tool_use: dict[str, int]) -> Usage:
         read=count_in(details, "cached_tokens"),
         written=count_in(details, "cache_write_tokens"),
         reasoning=count_in(usage.get("output_tokens_details"), "reasoning_tokens"),
-        cost=next((cost for name, unit in COSTS.items() if (cost := usd_in(usage, name, unit)) is not None), None),
+        cost=None if COSTS.keys().isdisjoint(usage) else _cost(usage),
     )
+
+
+def _cost(usage: JsonObject) -> float | None:
+    return next((cost for name, unit in COSTS.items() if (cost := usd_in(usage, name, unit)) is not None), None)
 
 
 COSTS = {"cost_in_usd_ticks": 1e-10, "cost": 1.0}
 """Units in US dollars, by field of the usage that reports the cost. xAI counts ticks, and OpenRouter dollars."""
 
 
-def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
+def message_metadata(s: ResponsesState, finished: list[ItemState], response: JsonObject) -> JsonObject:
     """Build the message's private metadata, to continue from it on the server or by resending its items."""
-    layout = [_layout(s, item) for item in s.finished]
-    items = {} if all(map(_is_plain, layout)) else {"items": layout}
+    is_plain = all(_is_plain(item, is_raw=s.context.resends_raw) for item in finished)
+    layout = [] if is_plain else [_layout(s, item) for item in finished]
+    items = {} if is_plain else {"items": layout}
     origin = {
         "model": s.context.model or response.get("model"),
         "base_url": s.context.base_url,
@@ -96,7 +101,7 @@ def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
         return {}
     session = {
         "response_id": response["id"],
-        "pending_items": [_without_input(item.raw) for item in s.finished if _is_pending(item)],
+        "pending_items": [_without_input(item.raw) for item in finished if _is_pending(item)],
         "timestamp": response.get("created_at"),
         **origin,
         "history": s.context.history,
@@ -104,7 +109,7 @@ def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
     }
     containers = [item.container_id for item in s.items if item.container_id]
     conversation = jsontext.as_object(response.get("conversation")).get("id")
-    hosted = sorted({item.kind for item in s.finished if item.kind not in _SAID and not _is_pending(item)})
+    hosted = sorted({item.kind for item in finished if item.kind not in SAID and not _is_pending(item)})
     more = {
         "container_id": containers[-1] if containers else None,
         "conversation": conversation,
@@ -117,17 +122,19 @@ def _is_pending(item: ItemState) -> bool:
     return item.kind == "mcp_approval_request" or (item.called and not item.provider_executed)
 
 
-def _is_plain(item: JsonObject) -> bool:
+def _is_plain(item: ItemState, *, is_raw: bool) -> bool:
     """Return whether the message's own parts hold everything that resending the item needs."""
-    match item["type"]:
-        case "message":
-            return len(item["content"]) == 1 and "phase" not in item
-        case "reasoning":
-            return "encrypted_content" not in item
-        case "function_call":
-            return "caller" not in item and _is_canonical(str(item.get("arguments")))
-        case _:
-            return False
+    if item.kind == "message":
+        return len(item.blocks) == 1 and item.raw.get("phase") is None
+    if item.kind not in _MORE:
+        return False
+    more = _MORE[item.kind]
+    has_more = more in item.raw and (is_raw or item.raw[more] is not None)
+    return not has_more and (item.kind == "reasoning" or _is_canonical(str(item.raw.get("arguments"))))
+
+
+_MORE = {"reasoning": "encrypted_content", "function_call": "caller"}
+"""Field that the message's parts do not hold, by item type."""
 
 
 def _is_canonical(text: str) -> bool:
@@ -138,14 +145,22 @@ def _is_canonical(text: str) -> bool:
         return False
 
 
-_SAID = frozenset({"message", "reasoning"})
+SAID = frozenset({"message", "reasoning"})
 """Items whose readable content is in the message's own parts."""
 
 
 def _without_input(item: JsonObject) -> JsonObject:
     """Remove from a pending item the input that the message's own part holds."""
-    dropped = {"function_call": "arguments", "custom_tool_call": "input"}.get(str(item.get("type")))
-    return item if dropped is None else {key: value for key, value in item.items() if key not in (dropped, "status")}
+    dropped = _INPUTS.get(str(item.get("type")))
+    if dropped is None:
+        return item
+    kept = {**item}
+    kept.pop(dropped, None)
+    kept.pop("status", None)
+    return kept
+
+
+_INPUTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
 def _layout(s: ResponsesState, item: ItemState) -> JsonObject:
@@ -166,10 +181,10 @@ def _layout(s: ResponsesState, item: ItemState) -> JsonObject:
     return kept
 
 
-def summaries(s: ResponsesState) -> dict[str, list[JsonObject]]:
+def summaries(finished: list[ItemState]) -> dict[str, list[JsonObject]]:
     """Collect details of file searches and code runs that only the finished items hold, by tool key."""
     found: dict[str, list[JsonObject]] = {}
-    for item in s.finished:
+    for item in finished:
         fields = _SUMMARY_FIELDS.get(item.kind)
         if fields is not None:
             summary = {"type": item.kind, **{ours: item.raw.get(theirs) for ours, theirs in fields.items()}}

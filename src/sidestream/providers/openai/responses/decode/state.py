@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
@@ -27,20 +30,18 @@ _NEAREST = 64
 """Number of recent calls searched for an output without a call id."""
 
 
-class ItemBlock:
+class ItemBlock(Struct, eq=False):
     """A text or reasoning block of an item."""
 
-    __slots__ = ("annotations", "deltas", "family", "final", "id", "phase", "used")
-
-    def __init__(self, block_id: str, family: Literal["text", "refusal", "reasoning"]) -> None:
-        self.id = block_id
-        self.family = family
-        self.deltas: list[str] = []
-        self.final: str | None = None
-        self.annotations: dict[bytes, Any] = {}
-        """Annotations by their JSON, so that repeated ones are recognised."""
-        self.phase: Literal["active", "can-conclude", "concluded"] = "active"
-        self.used = False  # Until its first event, either kind of content may use the block.
+    id: str
+    family: Literal["text", "refusal", "reasoning"]
+    deltas: list[str] = []
+    final: str | None = None
+    annotations: dict[bytes, Any] = {}
+    """Annotations by their JSON, so that repeated ones are recognised."""
+    phase: Literal["active", "can-conclude", "concluded"] = "active"
+    used: bool = False
+    """Whether an event has used the block. Until then, either kind of content may."""
 
     def rest(self) -> str:
         """Return what the final text adds to the deltas, and count it as streamed."""
@@ -65,73 +66,42 @@ class ItemBlock:
         return self.deltas[0] if self.deltas else ""
 
 
-class ItemState:
+class ItemState(Struct, eq=False):
     """An output item, identified by its output index, since ids may change between events."""
 
-    __slots__ = (
-        "action",
-        "blocks",
-        "call_id",
-        "called",
-        "command",
-        "concludable",
-        "container_id",
-        "done",
-        "given_id",
-        "id",
-        "index",
-        "input_final",
-        "input_open",
-        "input_started",
-        "is_matched",
-        "kind",
-        "name",
-        "number",
-        "open_part",
-        "part_id",
-        "phase",
-        "preview",
-        "provider_executed",
-        "provider_tool",
-        "raw",
-        "streamed",
-        "tool",
-    )
-
-    def __init__(self, number: int, index: int, kind: str, item_id: str | None) -> None:
-        self.number = number
-        """Position in the order of arrival."""
-        self.index = index
-        self.kind = kind
-        self.given_id = item_id
-        self.id = item_id or f"item_{index}"
-        self.part_id = self.id
-        self.call_id: str | None = None
-        self.raw: JsonObject = {}
-        self.name = ""
-        self.tool = ""
-        self.provider_tool: str | None = None
-        self.provider_executed = True
-        self.blocks: dict[tuple[str, int], ItemBlock] = {}
-        self.open_part: ItemBlock | None = None
-        """The content part that started last. Some servers give each of its deltas a separate index."""
-        self.concludable: list[ItemBlock] = []
-        """Reasoning blocks that conclude when the next one starts."""
-        self.phase: str | None = None
-        self.input_started = False
-        self.input_open = False
-        self.command: list[str] | None = None
-        """Pieces of the open shell command."""
-        self.input_final: str | None = None
-        self.streamed: list[str] = []
-        self.called = False
-        self.action: JsonObject | None = None
-        """Input of an API-specific call, converted to the form of `actions`. Empty if it already has that form."""
-        self.container_id: str | None = None
-        self.preview: str | None = None
-        """Latest preview of an image."""
-        self.done = False
-        self.is_matched = False
+    number: int
+    """Position in the order of arrival."""
+    index: int
+    kind: str
+    given_id: str | None
+    id: str = ""
+    part_id: str = ""
+    call_id: str | None = None
+    raw: JsonObject = {}
+    name: str = ""
+    tool: str = ""
+    provider_tool: str | None = None
+    provider_executed: bool = True
+    blocks: dict[tuple[str, int], ItemBlock] = {}
+    open_part: ItemBlock | None = None
+    """The content part that started last. Some servers give each of its deltas a separate index."""
+    concludable: list[ItemBlock] = []
+    """Reasoning blocks that conclude when the next one starts."""
+    phase: str | None = None
+    input_started: bool = False
+    input_open: bool = False
+    command: list[str] | None = None
+    """Pieces of the open shell command."""
+    input_final: str | None = None
+    streamed: list[str] = []
+    called: bool = False
+    action: JsonObject | None = None
+    """Input of an API-specific call, converted to the form of `actions`. Empty if it already has that form."""
+    container_id: str | None = None
+    preview: str | None = None
+    """Latest preview of an image."""
+    done: bool = False
+    is_matched: bool = False
 
     def part_numbers(self, kind: str, count: int) -> list[int]:
         """Return the indices under which the `count` parts of the final item were streamed.
@@ -145,14 +115,23 @@ class ItemState:
         return [*known, *range(max(known) + 1, max(known) + 1 + count)][:count]
 
 
+_output_order = attrgetter("index")
+
+
 class ResponsesState(DecoderState):
     """The state of one response during decoding."""
+
+    sequence = -1
+    is_numbered = False
+    response_id: str | None = None
+    shell_environment: Any = None
+    """The shell's environment, as the response declares it."""
+    has_refusal = False
+    has_approval = False
 
     def __init__(self, context: ResponsesContext) -> None:
         super().__init__(context.provider)
         self.context = context
-        self.sequence = -1
-        self.is_numbered = False
         self.items: list[ItemState] = []
         self._at: dict[int, ItemState] = {}
         self._known: dict[str, ItemState] = {}
@@ -162,12 +141,8 @@ class ResponsesState(DecoderState):
         """Calls without a result, by tool and id."""
         self._code_calls: dict[str | None, ItemState] = {}
         """Last code run of each container."""
-        self._shell_environment: Any = None
         self._tools: set[tuple[str | None, str | None]] = set()
         """Type and name of each tool, as the response declares them."""
-        self.response_id: str | None = None
-        self.has_refusal = False
-        self.has_approval = False
         self.listed: dict[str, dict[str, str]] = {}
         """Digests of the tool definitions of remote servers, by server label and tool name."""
 
@@ -187,14 +162,16 @@ class ResponsesState(DecoderState):
     def find(self, index: int, item_id: object = None) -> ItemState | None:
         """Find the item of an event by its id, or by its index if ids change or are missing."""
         here = self._at.get(index)
-        if not isinstance(item_id, str) or not item_id or (here is not None and here.given_id == item_id):
+        if here is not None and here.given_id == item_id:
             return here
-        return self._known.get(item_id) or here
+        return self._known.get(item_id, here) if isinstance(item_id, str) else here
 
     def placed(self, event: JsonObject) -> JsonObject:
         """Add the output index to an event from a server that does not send any. New items come last."""
+        if "sequence_number" in event:
+            return event
         item_id = event.get("item_id") or jsontext.as_object(event.get("item")).get("id")
-        if "sequence_number" in event or not isinstance(item_id, str) or not item_id:
+        if not isinstance(item_id, str) or not item_id:
             return event
         known = self._known.get(item_id)
         return {**event, "output_index": known.index if known is not None else len(self.items)}
@@ -222,7 +199,7 @@ class ResponsesState(DecoderState):
     def _new(self, index: int, kind: str, item_id: str | None) -> ItemState:
         self.count_entry()
         item = ItemState(len(self.items), index, kind, item_id)
-        item.id = item.part_id = self.unique_id(item.id, item)
+        item.id = item.part_id = self.unique_id(item_id or f"item_{index}", item)
         self.items.append(item)
         self._at[index] = item
         if item_id:
@@ -232,7 +209,7 @@ class ResponsesState(DecoderState):
     @property
     def finished(self) -> list[ItemState]:
         """Completed items, in output order."""
-        return sorted((item for item in self.items if item.done), key=lambda item: item.index)
+        return sorted([item for item in self.items if item.done], key=_output_order)
 
     def item_event(
         self, tool: str, word: str, event: Any, index: int | None, item: ItemState | None, stage: Stage
@@ -330,7 +307,7 @@ class ResponsesState(DecoderState):
         made = self.answered_call(tool, call_id)
         if made is None:
             return None
-        item = ItemState(-1, -1, "", made.id)
+        item = ItemState(-1, -1, "", made.id, made.id, made.id)
         item.name, item.tool, item.provider_tool, item.called = made.name, made.tool, made.provider_tool, True
         self._unanswered.setdefault(made.tool, {})[made.id] = item
         return item
@@ -348,12 +325,13 @@ class ResponsesState(DecoderState):
 
     def declare_tools(self, tools: Any) -> None:
         """Record the tools that the response declares."""
-        named = ((text_in(tool, "type"), text_in(tool, "name")) for tool in jsontext.objects(tools))
-        self._tools = self._tools or {*named}
-        shells = (tool for tool in jsontext.objects(tools) if tool.get("type") == "shell")
-        self._shell_environment = next(
-            (tool["environment"] for tool in shells if tool.get("environment") is not None), None
-        )
+        if not tools and not self._tools:
+            return
+        declared = jsontext.objects(tools)
+        if not self._tools:
+            self._tools = {(text_in(tool, "type"), text_in(tool, "name")) for tool in declared}
+        shells = [tool.get("environment") for tool in declared if tool.get("type") == "shell"]
+        self.shell_environment = next((found for found in shells if found is not None), None) if shells else None
 
     def inner_tool(self, name: str) -> str | None:
         """Return the tool that an undeclared custom call belongs to if the server executes it, as xAI does, or None."""
@@ -361,11 +339,6 @@ class ResponsesState(DecoderState):
         if not is_possible or ("custom", name) in self._tools:
             return None
         return INNER_TOOLS.get(name, X_SEARCH)
-
-    @property
-    def shell_environment(self) -> Any:
-        """The shell's environment, as the response declares it."""
-        return self._shell_environment
 
     def whole_call(self, item: ItemState, value: Any, metadata: JsonObject | None = None) -> None:
         """Emit a call whose input arrived complete, with the start, text and end of the input."""

@@ -106,12 +106,14 @@ def continue_from(
 
 def _answerable(session: JsonObject, later: Sequence[ChatMessage]) -> bool:
     """Return whether all pending calls on the server have an answer, or one can be made up."""
-    answers = (part for message in later for part in message.parts if isinstance(part, ToolResultPart | ApprovalPart))
-    results = {part.id: part for part in answers}
-    return all(
-        item.get("type") == "mcp_approval_request" or is_answerable(item, results.get(answer_key(item)))
-        for item in objects(session.get("pending_items"))
-    )
+    results = {part.id: part for message in later for part in message.parts if isinstance(part, _ANSWERS)}
+    for item in objects(session.get("pending_items")):
+        if item.get("type") != "mcp_approval_request" and not is_answerable(item, results.get(answer_key(item))):
+            return False
+    return True
+
+
+_ANSWERS = (ToolResultPart, ApprovalPart)
 
 
 def _is_left(messages: Sequence[ChatMessage], conversation: str) -> bool:
@@ -123,6 +125,7 @@ def _is_left(messages: Sequence[ChatMessage], conversation: str) -> bool:
 INSTRUCTIONS = "instructions"
 """Key in a session for the digest of its instructions."""
 _DEFAULT = OpenAIResponsesOptions()
+_NO_CONTAINER = LastContainer()
 OPENAI = ResponsesDialect(
     name=PROVIDER_NAME, display_name="OpenAI Responses", tools=SERVER_SIDE_TOOLS, settings=SETTINGS
 )
@@ -150,7 +153,7 @@ def encode_request(
     keys = (REPLAY_KEY,) if options.store is False else (SESSION_KEY, REPLAY_KEY)
     is_default = options is _DEFAULT
     server_side = server_side_tools_of(request, options, dialect) if request.server_side_tools or not is_default else []
-    last = last_container(request.messages, keys, base_url) if _reuses_container(server_side) else LastContainer()
+    last = last_container(request.messages, keys, base_url) if _reuses_container(server_side) else _NO_CONTAINER
     container = last.id
     named = bool(server_side) and any(container_of(tool, container) is not None for tool in server_side)
     instructions = _digest(request.system) if dialect.keeps_instructions else None
