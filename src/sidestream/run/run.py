@@ -243,11 +243,7 @@ class Run(Generic[T]):
         self._driver.waits.is_unread, self._driver.waits.is_watched = True, False
         try:
             folding.feed_all(chunking.opening())
-            while True:
-                try:
-                    self._ready.appendleft(await self.__anext__())
-                except StopAsyncIteration:
-                    break
+            while self._ready or await self._arrive():
                 folding.feed_all(chunking.feed_all(self._ready))
             if self.error is not None:
                 raise self._failure()
