@@ -35,4 +35,4 @@ def test_change_can_remove_parts(deltas: int) -> None:
     given = batch(deltas=deltas)
     left = given.changed(SOURCES, lambda part, before: None)
     assert left.parts == [part for part in given.parts if type(part) is not Source]
-    assert [type(part) for part in left.joined()] == [TextStart, *[TextDelta] * min(deltas, 1), TextEnd]
+    assert [type(part) for part in left.joined(has_inputs=True)] == [TextStart, *[TextDelta] * min(deltas, 1), TextEnd]
