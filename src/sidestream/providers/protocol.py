@@ -7,6 +7,7 @@ responses, without I/O.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -17,7 +18,7 @@ from sidestream.text.redaction import redact_url
 from sidestream.transport.calls import HttpCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterable, Mapping, Sequence
     from typing import Self
 
     from sidestream.errors import RunError
@@ -149,14 +150,18 @@ class Decoder(Protocol):
         ...
 
 
-def decode_all(decoder: Decoder, events: list[bytes], out: Batch) -> None:
-    """Decode events that came together, in one pass if the decoder has `feed_all`."""
-    feed_all = getattr(decoder, "feed_all", None)
-    if feed_all is not None:
-        feed_all(events, out)
-        return
-    for event in events:
-        out.parts += decoder.feed(event)
+DecodeAll = Callable[[list[bytes], "Batch"], None]
+"""Decodes events that came together, and appends their parts."""
+
+
+def decoding_all(decoder: Decoder) -> DecodeAll:
+    """Return the decoder's `feed_all`, which takes one pass, or a function that feeds each event."""
+
+    def feed_each(events: list[bytes], out: Batch) -> None:
+        for event in events:
+            out.parts += decoder.feed(event)
+
+    return getattr(decoder, "feed_all", feed_each)
 
 
 @runtime_checkable

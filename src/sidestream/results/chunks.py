@@ -61,7 +61,7 @@ class ChunkFold:
         chunks: list[ChatResult[str]] = []
         rest = iter([*ready])
         ready.clear()
-        part = next(rest, None)
+        part = self._more_text(rest, chunks)
         while part is not None:
             kind = type(part)
             if kind not in _DELTAS:

@@ -16,7 +16,7 @@ from sidestream.messages.fold import Batch
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.steering import steer_of
 from sidestream.parts import Error, Finish, FinishReason, Raw, StreamPart, StreamStart
-from sidestream.providers.protocol import Decoder, Encoded, decode_all
+from sidestream.providers.protocol import DecodeAll, Decoder, Encoded
 from sidestream.run.preparation import (
     Interruption,
     Preparation,
@@ -77,6 +77,7 @@ class Driver:
         """Request to send next."""
         self._sent: Encoded | None = None
         self._decoder: Decoder | None = None
+        self._decode_all: DecodeAll
         self._deadline_s: float | None = None
         self._tools: ToolRound | None = None
         self._background: BackgroundAnswer | None = None
@@ -85,9 +86,7 @@ class Driver:
         """Steering of the current or last response, if it takes messages."""
         self._held = None if settings.citations is None else HeldEnd(settings.citations)
         self._is_plain = False  # whether only the turn takes the parts of the current response, before its end
-        self._is_begun = False
-        self._is_ended = False
-        self._is_closed = False
+        self._is_begun = self._is_ended = self._is_closed = False
         self._interruption = Interruption()
         self._decisions = None if decisions is None else tuple(decisions)
         self._preparation = Preparation(turn, settings)
@@ -406,7 +405,7 @@ class Driver:
             listener.opened(response)
         self._preparation.begin()
         self._sent = encoded
-        self._decoder = decoder_for(encoded, turn)
+        self._decoder, self._decode_all = decoder_for(encoded, turn)
         is_steerable = getattr(response, "is_steerable", False)
         self._native = steering_of(native, turn, settings, response, self._decoder) if is_steerable else None
         self._use(response)
@@ -440,7 +439,7 @@ class Driver:
             events = await response.events()
             if native is not None:
                 batch.parts += native.notices()
-            decode_all(decoder, events, batch)
+            self._decode_all(events, batch)
             if not events:
                 if await self._resume_stream():
                     return
@@ -449,10 +448,11 @@ class Driver:
             if await self._survives(error):
                 return
             batch.parts += decoder.close(part_of_error(error))
-        if self._is_plain and batch.parts and type(batch.parts[-1]) is not Finish and type(batch.parts[-1]) is not Raw:
+        parts = batch.parts
+        if self._is_plain and parts and type(parts[-1]) is not Finish and type(parts[-1]) is not Raw:
             self._put(self._turn.received(batch))
             return
-        parts = batch.parts if background is None or not background.is_awaited else background.noted(batch.parts)
+        parts = parts if background is None or not background.is_awaited else background.noted(parts)
         if not parts or (type(parts[-1]) is Raw and are_empty(parts)):
             response.ignored()
         parts = self._staging.expanded(parts, toolbox.tools) if (toolbox := self._settings.toolbox).is_staged else parts

@@ -18,7 +18,16 @@ from sidestream.messages.shortening import shortened_by
 from sidestream.messages.tokens import text_tokens
 from sidestream.output import OutputError, OutputType
 from sidestream.parts import Custom, Error, Finish, FinishReason, Raw, StreamPart
-from sidestream.providers.protocol import UPLOADS, Decoder, Encoded, ModelRequest, Recovery, TakesUpCalls
+from sidestream.providers.protocol import (
+    UPLOADS,
+    DecodeAll,
+    Decoder,
+    Encoded,
+    ModelRequest,
+    Recovery,
+    TakesUpCalls,
+    decoding_all,
+)
 from sidestream.run.run_log import log_session
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import HeldEnd
@@ -197,12 +206,12 @@ async def first_request(turn: Turn, settings: RunSettings) -> Encoded:
     return encoded
 
 
-def decoder_for(encoded: Encoded, turn: Turn) -> Decoder:
+def decoder_for(encoded: Encoded, turn: Turn) -> tuple[Decoder, DecodeAll]:
     """Create the decoder of the answer, which knows the calls that earlier answers of the turn left open."""
     decoder = encoded.decoder()
     if turn.state.hosted and isinstance(decoder, TakesUpCalls):
         decoder.take_up(open_calls(turn.state))
-    return decoder
+    return decoder, decoding_all(decoder)
 
 
 def steering_of(

@@ -228,10 +228,11 @@ class Turn:
             self._emit(batch.joined(has_inputs=fold.keeps_events))
         if batch.parts and fold.is_logged:
             self.outbox.joined = len(batch.parts), fold.joined
-        if state.ending is not None and downloads and state.ending.reason != "error":
-            state.command = Fetch(downloads)
-        elif state.ending is not None:
+        if state.ending is None:
+            return batch.parts
+        if not downloads or state.ending.reason == "error":
             return batch.parts + self._end_step()
+        state.command = Fetch(downloads)
         return batch.parts
 
     def _changed(self, part: StreamPart, before: list[StreamPart]) -> StreamPart | None:

@@ -41,8 +41,18 @@ class Splitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the data of each complete event. Raises ProtocolError if an event exceeds the cap."""
+        size = len(chunk)
+        if self._plain and not self._partial and size <= self._cap and chunk.endswith(b"\n\n") and b"\r" not in chunk:
+            # The fast path for one event in each packet.
+            at = chunk.find(b"\n") + 1
+            if at == size - 1:
+                at = 0
+            elif chunk.find(b"\n", at) != size - 2 or not chunk.startswith(b"event:"):
+                at = size
+            if chunk.startswith(b"data: {", at):
+                return [chunk[at + 6 : -2]]
         events: list[bytes] = []
-        (self._split if len(chunk) < _ALIKE_BYTES else self._add)(chunk, events)
+        self._add(chunk, events)
         return events
 
     def _add(self, chunk: bytes, events: list[bytes]) -> None:
@@ -72,16 +82,6 @@ class Splitter:
     def _split(self, chunk: bytes, events: list[bytes]) -> None:
         if not self._plain or b"\r" in chunk:
             chunk = self._normalised(chunk)
-        elif chunk.endswith(b"\n\n") and not self._partial and (size := len(chunk)) <= self._cap:
-            # The fast path for one event in each packet.
-            at = chunk.find(b"\n") + 1
-            if at == size - 1:
-                at = 0
-            elif not chunk.startswith(b"event:") or chunk.find(b"\n", at) != size - 2:
-                at = size
-            if chunk.startswith(b"data: {", at):
-                events.append(chunk[at + 6 : -2])
-                return
         partial = self._partial
         if partial:
             if chunk[:1] == b"\n" and partial[-1] == _LF:

@@ -16,7 +16,7 @@ from sidestream.parts import Custom, Finish
 from sidestream.providers.anthropic import PROVIDER, AnthropicOptions
 from sidestream.providers.anthropic.files import read_file
 from sidestream.providers.anthropic.provider import MessagesModel
-from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings, decode_all
+from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings, decoding_all
 from sidestream.providers.registry import find_provider
 from sidestream.testing import MessagesScript
 from sidestream.text.redaction import redact
@@ -240,7 +240,7 @@ def test_replayed_answer_belongs_to_requested_model(path: str, body: dict[str, A
     assert decoder is not None
     events = [json.dumps(event).encode() for event in MessagesScript().text("Hi.").events()]
     batch = Batch()
-    decode_all(decoder, events, batch)
+    decoding_all(decoder)(events, batch)
     finish = batch.parts[-1]
     assert isinstance(finish, Finish)
     assert finish.outcome is not None
