@@ -34,11 +34,14 @@ def forked(folder: Path, source: str, *options: str) -> subprocess.CompletedProc
 def test_each_test_runs_once_in_its_own_folder_of_worker(tmp_path: Path):
     source = """
 import os, pathlib, pytest
+from support.waiting import wait_until
+LOG = pathlib.Path(__file__).with_name("log")
 @pytest.mark.parametrize("number", range(40))
 def test_number(number, tmp_path):
     assert os.environ["PYTEST_XDIST_WORKER"] in str(tmp_path)
-    with open(pathlib.Path(__file__).with_name("log"), "a") as log:
+    with LOG.open("a") as log:
         log.write(f"{number} {os.getpid()}\\n")
+    wait_until(lambda: len({line.split()[1] for line in LOG.read_text().splitlines()}) == 2)
 """
     ended = forked(tmp_path, source)
     assert ended.returncode == 0, ended.stdout
