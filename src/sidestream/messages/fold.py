@@ -173,11 +173,14 @@ class MessageFold:
         self.policy = policy
         self.is_logged = is_logged
         """Whether a log records the run, and stores the fields that only a full replay needs."""
-        self.keeps_events = is_logged or policy == "full"
-        """Whether tool events are part of the message's metadata or of the log."""
         self.joined: Sequence[StreamPart] = ()
         """Parts of the last `feed_all` with consecutive text deltas joined, for the log."""
         self.state = state or FoldState()
+
+    @property
+    def keeps_events(self) -> bool:
+        """Whether tool events are part of the message's metadata or of the log."""
+        return self.is_logged or self.policy == "full"
 
     def end_round(self) -> list[ChatMessage]:
         """Return the message with the results of a round of client tools, in the order of their calls."""

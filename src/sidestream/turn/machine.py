@@ -142,8 +142,7 @@ class Turn:
 
     def set_logged(self) -> None:
         """Note that a log records the run, so messages may refer to it."""
-        fold = self._ledger.fold
-        fold.is_logged = fold.keeps_events = True
+        self._ledger.fold.is_logged = True
 
     # Requests and answers
 

@@ -42,14 +42,14 @@ class Splitter:
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the data of each complete event. Raises ProtocolError if an event exceeds the cap."""
         size = len(chunk)
-        if self._plain and not self._partial and size <= self._cap and chunk.endswith(b"\n\n") and b"\r" not in chunk:
+        if self._plain and not self._partial and size <= self._cap and chunk.endswith(b"\n\n"):
             # The fast path for one event in each packet.
             at = chunk.find(b"\n") + 1
             if at == size - 1:
                 at = 0
             elif chunk.find(b"\n", at) != size - 2 or not chunk.startswith(b"event:"):
                 at = size
-            if chunk.startswith(b"data: {", at):
+            if chunk.startswith(b"data: {", at) and b"\r" not in chunk:
                 return [chunk[at + 6 : -2]]
         events: list[bytes] = []
         self._add(chunk, events)

@@ -307,7 +307,7 @@ class ResponsesState(DecoderState):
         made = self.answered_call(tool, call_id)
         if made is None:
             return None
-        item = ItemState(-1, -1, "", made.id, made.id, made.id)
+        item = ItemState(-1, -1, "", made.id, id=made.id, part_id=made.id)
         item.name, item.tool, item.provider_tool, item.called = made.name, made.tool, made.provider_tool, True
         self._unanswered.setdefault(made.tool, {})[made.id] = item
         return item
