@@ -29,7 +29,7 @@ from sidestream.providers.embedding import EmbedsText
 from sidestream.providers.google import GoogleEmbeddingOptions
 from sidestream.providers.google.provider import PROVIDER as GOOGLE
 from sidestream.providers.openai import OpenAIEmbeddingOptions
-from sidestream.providers.openai.embeddings import decode_embeddings
+from sidestream.providers.openai.account import decode_embeddings
 from sidestream.providers.openai.responses import PROVIDER as OPENAI
 from sidestream.providers.protocol import Settings
 from sidestream.testing import FakeProvider, GeminiScript, Received, Reply, error_reply, pixel_png

@@ -38,8 +38,8 @@ from sidestream.providers.google import (
     GoogleServerSideTool,
 )
 from sidestream.providers.openai import OpenAIServerSideTool, Reasoning
+from sidestream.providers.openai.account import OpenAIEmbeddingOptions
 from sidestream.providers.openai.chat import OpenAIChatOptions
-from sidestream.providers.openai.embeddings import OpenAIEmbeddingOptions
 from sidestream.testing import FakeProvider, GeminiScript, MessagesScript, ResponsesScript
 from sidestream.tools.configs import Config
 from sidestream.tools.server_side import TOOLS

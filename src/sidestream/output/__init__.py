@@ -4,6 +4,7 @@ May import the modules at the root of `sidestream`. pydantic is loaded when the 
 package is imported.
 """
 
-from sidestream.output.types import OutputError, OutputSchema, OutputType, output_type
+from sidestream.output.types import OutputSchema, OutputType, output_type
+from sidestream.output.validators import OutputError
 
 __all__ = ["OutputError", "OutputSchema", "OutputType", "output_type"]

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.errors import ConfigurationError, SidestreamError
+from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, as_list, as_object, is_object
+from sidestream.output.json_schema import close, drop_titles, is_strict, tighten, wrap
+from sidestream.output.validators import not_json
 
-# Schemas and validators are imported by the functions that need them, since most runs have no output type.
 if TYPE_CHECKING:
     from sidestream.output.validators import Validator
 
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FENCE = r"\s*```(?:json|JSON)?[ \t]*\r?\n"
-
-
-class OutputError(SidestreamError, ValueError):
-    """An answer does not fit its type. `problem` says where and why, in words that a model can act on."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = str(self)
 
 
 class OutputSchema(Struct, frozen=True):
@@ -56,8 +49,6 @@ class OutputType(Struct, Generic[T], frozen=True, eq=False):
         try:
             value = jsontext.loads(body)
         except (ValueError, RecursionError) as error:
-            from sidestream.output.validators import not_json
-
             raise not_json(body, error) from error
         return self.validate(body, value)
 
@@ -101,7 +92,6 @@ def output_type(spec: Any) -> OutputType[Any]:
         return cast(OutputType[Any], spec)
     if isinstance(spec, dict):
         return _of_json_schema(cast(JsonObject, spec))
-    from sidestream.output.json_schema import drop_titles, tighten
     from sidestream.output.validators import reader_of
 
     reader, schema, validate = reader_of(spec)
@@ -112,23 +102,20 @@ def output_type(spec: Any) -> OutputType[Any]:
 
 
 def _of_json_schema(spec: JsonObject) -> OutputType[Any]:
-    from sidestream.output.json_schema import close, wrap
-    from sidestream.output.validators import with_json_schema
-
     try:
         schema: JsonObject = jsontext.loads(jsontext.dumps(spec))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"the JSON schema of the output type has no JSON form: {error}") from error
     is_wrapped = schema.get("type") != "object"
     schema = wrap(schema) if is_wrapped else schema
+    from sidestream.output.validators import with_json_schema
+
     validate = with_json_schema(schema, is_wrapped)
     return OutputType(_schema(str(spec.get("title", "")), schema, close(schema)), is_wrapped, validate)
 
 
 def _schema(label: str, schema: JsonObject, narrowed: JsonObject) -> OutputSchema:
     """Return the narrowed schema if strict modes can enforce it, else the original schema."""
-    from sidestream.output.json_schema import is_strict
-
     name = re.sub(r"[^a-zA-Z0-9_-]+", "_", label).strip("_")[:64] or "output"
     strict = is_strict(narrowed)
     return OutputSchema(name, narrowed if strict else schema, strict)

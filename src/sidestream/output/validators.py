@@ -6,13 +6,20 @@ from typing import Any
 import msgspec
 
 from sidestream import jsontext
-from sidestream.errors import ConfigurationError
+from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.jsontext import JsonObject, as_list, as_object, dumps, is_object, shown
 from sidestream.output.json_schema import TYPES, inline_root, resolve, schema_generator, strings
-from sidestream.output.types import OutputError
 
 MAX_PROBLEMS = 20
 MISSING = "required, but missing"
+
+
+class OutputError(SidestreamError, ValueError):
+    """An answer does not fit its type. `problem` says where and why, in words that a model can act on."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = str(self)
 
 
 def not_json(body: str, error: ValueError | RecursionError) -> OutputError:

@@ -1,19 +1,16 @@
 """Log messages about a run, with milestones at level INFO and the events of its streams at level DEBUG."""
 
 import logging
-from typing import TYPE_CHECKING
 
 from sidestream.errors import RunError
 from sidestream.jsontext import as_object, loads
 from sidestream.logs import get_logger
 from sidestream.parts import Custom, FinishReason
+from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.protocol import ChatModel, Encoded
 from sidestream.providers.shared.continuation import FALLBACK
 from sidestream.transport.calls import HttpResponse, WrappedResponse
 from sidestream.turn.state import TurnState
-
-if TYPE_CHECKING:
-    from sidestream.providers.embedding import EmbeddingsResult
 
 log = get_logger(__name__)
 
@@ -52,7 +49,7 @@ def log_refused(purpose: str, error: RunError) -> None:
     log.info("request for %s failed: %s (status %s)", purpose, type(error).__name__, error.status)
 
 
-def log_embedded(result: "EmbeddingsResult", requests: int, seconds: float) -> None:
+def log_embedded(result: EmbeddingsResult, requests: int, seconds: float) -> None:
     """Log that texts were embedded."""
     log.info(
         "embeddings finished: %d vectors in %d requests, %d input tokens, %.3f s",

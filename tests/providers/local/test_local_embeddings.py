@@ -9,7 +9,7 @@ from requirements import requirement
 from sidestream import Agent, cosine_similarity
 from sidestream.errors import UnsupportedError
 from sidestream.providers.local.server import running_pid
-from sidestream.providers.openai.embeddings import OpenAIEmbeddingOptions
+from sidestream.providers.openai.account import OpenAIEmbeddingOptions
 
 skip_without("numpy", "safetensors", "tokenizers", model="all-minilm-l6-v2")
 

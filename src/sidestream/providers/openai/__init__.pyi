@@ -1,12 +1,14 @@
 """The public names, for type checkers: `__init__.py` loads each when it is first used."""
 
-from sidestream.providers.openai.account import Moderation as Moderation
+from sidestream.providers.openai.account import (
+    Moderation as Moderation,
+    OpenAIEmbeddingOptions as OpenAIEmbeddingOptions,
+)
 from sidestream.providers.openai.chat.options import (
     AudioOutput as AudioOutput,
     ChatPromptCache as ChatPromptCache,
     OpenAIChatOptions as OpenAIChatOptions,
 )
-from sidestream.providers.openai.embeddings import OpenAIEmbeddingOptions as OpenAIEmbeddingOptions
 from sidestream.providers.openai.responses.options import (
     AccessPrograms as AccessPrograms,
     ContextManagement as ContextManagement,

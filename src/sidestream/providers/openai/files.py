@@ -4,20 +4,18 @@ import mimetypes
 import posixpath
 from collections.abc import Sequence
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from sidestream import jsontext
 from sidestream.errors import ProtocolError, RunError
 from sidestream.jsontext import JsonObject, as_object, objects, text_in
 from sidestream.providers import transfers
-from sidestream.providers.openai.account import FILE_SCHEME
+from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
+from sidestream.providers.openai.account import FILE_SCHEME, decode_embeddings, embedding_calls
 from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.shared.endpoints import JSON, EndpointModel, as_segment
 from sidestream.transport.calls import HttpCall, response_object
-
-if TYPE_CHECKING:
-    from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 
 _STORES = {"OpenAI-Beta": "assistants=v2"}
 _DAY_S = 86_400
@@ -42,16 +40,12 @@ class OpenAIModel(CatalogModel):
 
     file_scheme = FILE_SCHEME
 
-    def embedding_calls(self, texts: Sequence[str], options: Any) -> "Sequence[EmbeddingCall]":
+    def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """Return one call per batch."""
-        from sidestream.providers.openai.embeddings import embedding_calls
-
         return embedding_calls(self._endpoint.call("embeddings", content_type=JSON), self.name, texts, options)
 
-    def read_embeddings(self, body: bytes, count: int) -> "EmbeddingsResult":
+    def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
         """Parse the vectors of a batch."""
-        from sidestream.providers.openai.embeddings import decode_embeddings
-
         return decode_embeddings(body, count, self.name)
 
     def upload(self, upload: transfers.Upload) -> transfers.Transfer[transfers.StoredFile]:

@@ -19,6 +19,7 @@ from sidestream.messages.message import (
 )
 from sidestream.messages.references import Replays
 from sidestream.messages.sessions import FORKED, find_anchor
+from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.account import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai.responses.encode.answers import answer_key, is_answerable
 from sidestream.providers.openai.responses.encode.input import LONG, InputTarget, encode_input, plain_items
@@ -316,8 +317,6 @@ def _text(request: ModelRequest, options: OpenAIResponsesOptions, warnings: list
     if schema is not None:
         if options.json_object:
             raise ConfigurationError("json_object and an output type are mutually exclusive; remove json_object")
-        from sidestream.output.json_schema import allows_strict
-
         strict = schema.strict and allows_strict(schema.schema)
         if strict != schema.strict:
             warnings.append(f"the schema {schema.name} does not allow strict mode, so the answer may not follow it")

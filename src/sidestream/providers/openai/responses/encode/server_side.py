@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_array, is_object
+from sidestream.output.json_schema import allows_strict
 from sidestream.providers.openai.responses.options import (
     OpenAIFunctionOptions,
     OpenAIResponsesOptions,
@@ -235,7 +236,7 @@ def encode_tools(
     tools: list[JsonObject] = []
     warnings: list[str] = []
     for spec in request.tools:
-        is_strict = spec.strict and has_strict and _allows_strict(spec)
+        is_strict = spec.strict and has_strict and allows_strict(spec.parameters)
         tools.append(_function(spec, is_strict, options.function_options.get(spec.name)))
         if spec.strict and has_strict and not is_strict:
             warnings.append(loose_warning(spec))
@@ -252,13 +253,6 @@ def encode_tools(
     check_function_options(options.function_options, request.tools)
     include = [value for tool in hosted for value in dialect.tools[type(tool)].include]
     return ResponsesTools(_in_namespaces(tools, options), include, warnings)
-
-
-def _allows_strict(spec: ToolSpec) -> bool:
-    # Not at the top: requests without functions need no schemas.
-    from sidestream.output.json_schema import allows_strict
-
-    return allows_strict(spec.parameters)
 
 
 def _open_function(function: JsonObject) -> JsonObject:
